@@ -4,44 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from xmtc.core.config import Choices, Settings
 from xmtc.core.explanation import Explanation, TokenEvidence
+from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import text_column
 from xmtc.models.attention_explain import AttendingModel
 from xmtc.models.neural import CORRELATION_ABLATIONS, NetworkSettings, UpdatableSettings
 from xmtc.models.pretrained import PretrainedModel, attended_words
 from xmtc.nn.encoders.base import Encoder
-from xmtc.nn.encoders.transformer import FirstStates, Transformer, TransformerSettings, TransformerStates
+from xmtc.nn.encoders.transformer import Transformer, TransformerSettings, TransformerStates
 from xmtc.nn.heads.base import Head, LinearHead
 from xmtc.nn.heads.correlation import CorrelationSettings
 from xmtc.nn.heads.label_outputs import LabelOutputs
+from xmtc.nn.members import FlatMember, MemberSpec, NeuralMember
 from xmtc.nn.neighbours.sentence_encoder import SentenceEncoder
 from xmtc.nn.training.loop import TrainingSettings
+from xmtc.nn.trees.cascade import CascadeSettings, LevelVectors, Reading
+from xmtc.nn.trees.cascade_member import CascadeMember, CascadeSpec
 from xmtc.text.sequences import FIRST_WORD
 from xmtc.text.subwords import PieceReader, PieceSettings
 
 
 @dataclass(frozen=True)
-class TransformerHeadSettings(Settings):
-    """The output layer."""
+class TransformerHeadSettings(CascadeSettings):
+    """What labels are read from, and the label tree."""
 
-    kind: Literal["label_attention", "first_states", "pooled"] = "label_attention"
-    """Attention and output of each label ('label_attention'), or a linear layer over the states of the first subword
-    after the last layers ('first_states') or over a vector from attention pooling ('pooled')."""
-    last_layers: Annotated[int, Choices(1, 5)] = 5
-    """Number of layers whose first states are concatenated, with `kind = "first_states"`."""
-
-    of = "head"
-
-    def check(self) -> None:
-        self.require_range("last_layers", 1)
+    kind: Literal["label_attention", "pooled"] = "label_attention"
+    """Without a tree and with `levels_from = "auto"`: attention and an output vector for each label, or one vector of a
+    document by attention pooling ('pooled')."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class TransformerModelSettings(UpdatableSettings, NetworkSettings):
     encoder: TransformerSettings = field(default_factory=TransformerSettings)
     """The pretrained encoder, and how it is fine-tuned."""
     head: TransformerHeadSettings = field(default_factory=TransformerHeadSettings)
-    """The output layer."""
+    """Output layer: label attention, chosen layers of the encoder, a label tree."""
     text: PieceSettings = field(default_factory=PieceSettings)
     """Settings of the subword sequences."""
     frozen: bool = True
@@ -73,7 +69,8 @@ class TransformerModel(AttendingModel, PretrainedModel):
     """Pretrained Hugging Face encoder, fine-tuned, with attention and output vectors of each label.
 
     Encoders are read from a folder: BERT, RoBERTa, DistilBERT, MiniLM, MPNet, ELECTRA, DeBERTa, ModernBERT and similar.
-    Saved models are self-contained.
+    For very many labels, the levels of a label tree read different layers of the encoder (`head.tree.height`), as in
+    LightXML and CascadeXML. Saved models are self-contained.
     """
 
     name = "transformer"
@@ -86,7 +83,7 @@ class TransformerModel(AttendingModel, PretrainedModel):
         "no-dropout": {"encoder.dropout": 0.0},
         "no-averaging": {"training.averaging": "none"},
         "pooled": {"head.kind": "pooled"},
-        "first-states": {"head.kind": "first_states"},
+        "first-states": {"head.levels_from": "last"},
         **CORRELATION_ABLATIONS,
         "no-correlation": {"correlation.blocks": 0},
     }
@@ -100,21 +97,57 @@ class TransformerModel(AttendingModel, PretrainedModel):
 
     def _encoder(self, width: int) -> Encoder:
         assert self._backbone is not None
-        given = self._backbone.module(), self.config.encoder, self.config.text.max_tokens
-        if self.config.head.kind == "label_attention":
-            return TransformerStates(*given)
-        if self.config.head.kind == "first_states":
-            return FirstStates(*given, self.config.head.last_layers)
-        return Transformer(*given)
+        if self.config.head.reads_layers:
+            return self._level_vectors(self._reading(1))
+        kind = TransformerStates if self._has_label_attention else Transformer
+        return kind(self._backbone.module(), self._pretrained, self.config.text.max_tokens)
+
+    @property
+    def _has_label_attention(self) -> bool:
+        return self.config.head.kind == "label_attention" and not self.config.head.reads_layers
 
     def _head(self, labels: int, width: int) -> Head:
-        return (LabelOutputs if self.config.head.kind == "label_attention" else LinearHead)(labels, width)
+        return (LabelOutputs if self._has_label_attention else LinearHead)(labels, width)
+
+    def _reading(self, levels: int) -> Reading:
+        """What this many levels of a label tree read from the encoder."""
+        assert self._backbone is not None
+        encoder = self._pretrained
+        count = encoder.layers or self._backbone.layers
+        return Reading.of(self.config.head, encoder.dropout, levels, count, self._backbone.width)
+
+    def _level_vectors(self, reading: Reading) -> LevelVectors:
+        assert self._backbone is not None
+        given = self._backbone.module(), self._pretrained, self.config.text.max_tokens
+        return LevelVectors(*given, reading, self.config.head.pooling)
+
+    @property
+    def _member_type(self) -> type[NeuralMember[Any]]:
+        return CascadeMember if self.config.head.tree.height else FlatMember
+
+    def _spec(self, runtime: Runtime) -> MemberSpec:
+        spec, head = super()._spec(runtime), self.config.head
+        if not head.tree.height:
+            return spec
+        return CascadeSpec(
+            **vars(spec),
+            tree=head.tree,
+            members=self.config.members,
+            head_settings=head,
+            reading=self._reading,
+            vectors=self._level_vectors,
+        )
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
-        """The label's attention weights, averaged over the members; those of attention pooling are for all labels."""
-        if self.config.head.kind != "label_attention":
-            return super()._explain(text, label, score)
-        _, tokens, _ = self._document(text)
+        """Weights of the words, averaged over the members: by the label's attention, or for all labels alike.
+
+        With a label tree, also the path in the first one.
+        """
+        documents, tokens, _ = self._document(text)
+        if not self._has_label_attention:
+            steps = self._members[0].steps(documents, label)
+            path = tuple(self._path_step(level, *step) for level, step in enumerate(steps, start=1))
+            return replace(super()._explain(text, label, score), path=path)
         shares = []
         for member in self._members:
             network, row = member.network_of(label)

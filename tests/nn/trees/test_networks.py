@@ -598,7 +598,7 @@ class TestBeam:
         for mask, k in itertools.product(some_allowed(tree), (1, 3, 7)):
             allowed = None if mask is None else set(np.flatnonzero(mask).tolist())
             width = max(beam, -(-k // smallest_leaf(tree)))
-            assert network.width(k) == width
+            assert network.widths(k) == [width] * (len(network.levels) - 1)
             found, given = best_in_trees([network], documents, k, mask)
             check_rows(documents, found, given, [plain_search(tree, part, width, k, allowed) for part in answers])
 

@@ -121,6 +121,16 @@ class Backbone:
         """Maximum number of subwords of a text; None if there is no limit."""
         return positions_of(self.module() if self._module is None else self._module)
 
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return int(_settings(self.config).num_hidden_layers)
+
+    @property
+    def width(self) -> int:
+        """Width of the states."""
+        return int(_settings(self.config).hidden_size)
+
     def check(self, settings: TransformerSettings) -> None:
         """Raise ConfigError for settings that this encoder does not support."""
         _layers(self._module, settings)
@@ -232,20 +242,6 @@ class TransformerStates(PretrainedEncoder):
         place = torch.arange(mask.shape[1], device=mask.device)[None]  # back to padding on the left
         source = (place - mask.shape[1] + mask.sum(1, keepdim=True)).clamp(min=0)  # (B, T)
         return states.gather(1, source[..., None].expand(-1, -1, states.shape[2])) * mask[..., None]
-
-
-class FirstStates(PretrainedEncoder):
-    """Document vectors (B, n · d): the states of the first subword after each of the last n layers."""
-
-    def __init__(self, module: Any, settings: TransformerSettings, max_tokens: int, layers: int) -> None:
-        super().__init__(module, settings, max_tokens)
-        self.layers = layers
-        self.width = layers * self.state_width
-
-    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
-        found, _, _ = self.layer_states(words, mask)
-        joined = torch.cat([layer[:, 0] for layer in found[-self.layers :]], dim=1)
-        return F.dropout(joined, self.dropout, self.training) * mask.any(1, keepdim=True)
 
 
 def positions_of(module: Any) -> int | None:

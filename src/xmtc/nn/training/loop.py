@@ -151,7 +151,8 @@ class Trainer:
             torch.manual_seed(own)  # each process has its own dropout
         saved = time.perf_counter()
         started = saved - self.course.seconds
-        captures = self.loss.is_cuda and self.group.size == 1 and self.network.encoder.captures
+        captures = self.network.encoder.captures and self.objective.captures
+        captures &= self.loss.is_cuda and self.group.size == 1
         step = self._captured() if captures else self._step
         with progress.task(title, total=self.total * self.size) as task, interrupts_held_back() as interrupted:
             task.advance(self.course.step * self.size)

@@ -27,6 +27,8 @@ class Objective(ABC):
     """Rows of which the head trains a few at a time."""
     table_parameters: frozenset[str] = frozenset()
     """Network parameters that have rows of the table during a step."""
+    captures: bool = True
+    """Whether `learn` can be captured in a CUDA graph: it never reads results back from the device."""
 
     @abstractmethod
     def chunk(self, batch: int, length: int, size: int, free: int) -> int:

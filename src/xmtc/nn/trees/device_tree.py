@@ -37,6 +37,14 @@ class Level:
         places = same.to(torch.uint8).argmax(2) * self.most + held - self._starts[above]
         return places.masked_fill_(~same.any(2) | (nodes < 0), -1)
 
+    def slots(self, parents: Tensor, nodes: Tensor) -> Tensor:
+        """Positions of nodes (…) among the P × most children of ascending parents (P,); −1 if not among them."""
+        held = nodes.clamp(0, self.nodes - 1)
+        above = self._parent[held]
+        blocks = torch.searchsorted(parents, above).clamp_(max=len(parents) - 1)
+        there = (parents[blocks] == above) & (nodes == held)
+        return (blocks * self.most + held - self._starts[above]).masked_fill_(~there, -1)
+
 
 class Levels:
     """All levels of a tree, from the top; the nodes of the last level are the labels, leaf by leaf."""

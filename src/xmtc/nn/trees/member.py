@@ -16,7 +16,6 @@ from xmtc.data.dataset import Csr, Dataset
 from xmtc.labels.features import positive_features
 from xmtc.labels.tree import LabelTree, TreeRevision, homes_of, shallow_sizes, shallow_tree
 from xmtc.nn.device import arithmetic, chunk_memory
-from xmtc.nn.documents import Documents
 from xmtc.nn.members import Arrays, MemberRun, NeuralMember, TrainingData, UpdateBatch, network_arrays
 from xmtc.nn.network import TABLE, Network
 from xmtc.nn.tensors import as_array, read_tensor
@@ -37,7 +36,7 @@ from xmtc.nn.trees.memory_plan import (
 )
 from xmtc.nn.trees.networks import TreeNetwork, best_in_trees, scores_in_trees
 from xmtc.nn.trees.partial_update import decide_in_tree
-from xmtc.nn.trees.training import KINDS, TreeSpec, TreeTraining, load_level
+from xmtc.nn.trees.training import KINDS, ShapedSpec, TreeSpec, TreeTraining, load_level
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
 
@@ -85,13 +84,6 @@ class TreeMember(TreeNetwork, NeuralMember[TreeSpec]):
     def word_table(self) -> Tensor:
         return self.networks[0].table
 
-    def steps(self, documents: Documents, label: int) -> list[tuple[float, NDArray[np.int64]]]:
-        steps = []
-        for level, probability in enumerate(self.path(documents, label)):
-            nodes = self.levels.tree.node_of(level + 1)
-            steps.append((probability, np.flatnonzero(nodes == nodes[label])))
-        return steps
-
     # ---- saving
 
     def arrays(self) -> Arrays:
@@ -128,7 +120,7 @@ def _restored_levels(spec: TreeSpec, levels: Levels, arrays: Sequence[Arrays]) -
 # ---- training
 
 
-def label_tree(spec: TreeSpec, train: Dataset | None, run: MemberRun) -> LabelTree:
+def label_tree(spec: ShapedSpec, train: Dataset | None, run: MemberRun) -> LabelTree:
     """Build the label tree of a member from the words of the labels' documents; the tree depends on the seed."""
     name, settings, runtime = f"tree-{run.number}", spec.tree, spec.runtime
     if not run.workspace.has(name):

@@ -163,14 +163,15 @@ def placed(plans: Sequence[LevelPlan], free: int, host: int | None) -> list[Leve
             parts = plan.parts if plan.on_host or not plan.table else {**plan.parts, TABLE: plan.table}
             largest = max(parts, key=lambda name: parts[name])
             raise ConfigError(
-                f"tree level {number} of {len(plans)} ({plan.nodes:,} nodes) needs {_size(wanted)}"
-                f"{' on the device' if host is not None else ''}, {_size(parts[largest])} of it for {largest}; "
-                f"{_size(free)} is free. {REMEDIES.get(largest, 'Lower training.batch_size or encoder.units')}."
+                f"tree level {number} of {len(plans)} ({plan.nodes:,} nodes) needs {written_size(wanted)}"
+                f"{' on the device' if host is not None else ''}, {written_size(parts[largest])} of it for {largest}; "
+                f"{written_size(free)} is free. {REMEDIES.get(largest, 'Lower training.batch_size or encoder.units')}."
             )
         if host is not None and plan.host > SPARE * host:
             raise ConfigError(
-                f"tree level {number} of {len(plans)} ({plan.nodes:,} nodes) needs {_size(plan.host)} host memory for "
-                f"its rows; {_size(host)} is free. Set head.tree.rows=bfloat16, or lower encoder.units."
+                f"tree level {number} of {len(plans)} ({plan.nodes:,} nodes) needs {written_size(plan.host)} host "
+                f"memory for its rows; {written_size(host)} is free. "
+                "Set head.tree.rows=bfloat16, or lower encoder.units."
             )
         out.append(plan)
     return out
@@ -189,8 +190,8 @@ def described(plans: Sequence[LevelPlan], device: torch.device) -> list[str]:
         parts = dict(plan.parts)
         if plan.table:
             parts["rows (in host memory)" if plan.on_host else "rows"] = plan.table
-        listed = ", ".join(f"{name} {_size(size)}" for name, size in parts.items() if size >= 1 << 20)
-        total = _size(plan.device) + (f" and {_size(plan.host)} of host memory" if plan.on_host else "")
+        listed = ", ".join(f"{name} {written_size(size)}" for name, size in parts.items() if size >= 1 << 20)
+        total = written_size(plan.device) + (f" and {written_size(plan.host)} of host memory" if plan.on_host else "")
         lines.append(f"  level {number}, {_count(plan.nodes, 'node')}: {total} ({listed}), {_time(plan.seconds)}")
     return lines
 
@@ -243,7 +244,8 @@ def _count(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _size(count: int) -> str:
+def written_size(count: int) -> str:
+    """A number of bytes with its unit."""
     for unit, bytes_each in (("GB", 1e9), ("MB", 1e6)):
         if count >= bytes_each:
             return f"{count / bytes_each:.1f} {unit}"

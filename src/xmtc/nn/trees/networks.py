@@ -6,8 +6,9 @@ that do not exist or must not be returned.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -33,45 +34,100 @@ class BeamNodes(NamedTuple):
     scores: Tensor
 
 
-class TreeNetwork:
-    """A label tree and the network of each of its levels, from the top."""
+Encoded = list[tuple[Tensor, Tensor]]
+"""Encoded documents and their mask, for each level."""
 
-    def __init__(self, levels: Levels, networks: Sequence[Network], beam: int) -> None:
-        self.levels, self.networks, self.beam = levels, list(networks), beam
+
+class NodeHead(Protocol):
+    """The part of a head that scores nodes: all of a level, or given ones."""
+
+    def logits(self, encoded: Tensor, mask: Tensor, low: int, high: int) -> Tensor:
+        """(B, high − low) logits of consecutive nodes."""
+
+    def candidate_logits(self, encoded: Tensor, mask: Tensor, candidates: Tensor, chunk: int) -> Tensor:
+        """(B, K) logits of nodes given for each document; negative candidates are ignored."""
+
+
+class ScoredTree(ABC):
+    """A label tree whose nodes are scored level by level, from the top; `beams` has the beam width below each level."""
+
+    def __init__(self, levels: Levels, beams: Sequence[int]) -> None:
+        self.levels, self.beams = levels, list(beams)
 
     @property
+    @abstractmethod
     def device(self) -> torch.device:
         """The device of the networks."""
-        return self.networks[0].table.device
 
-    def width(self, k: int, allowed: NDArray[np.bool_] | None = None) -> int:
-        """Beam width to reach k labels: the configured one, or more if its leaves have too few allowed labels."""
+    @abstractmethod
+    def encoded(self, tokens: Tensor) -> Encoded:
+        """Encode documents (B, T) for each level."""
+
+    @abstractmethod
+    def head_of(self, level: int) -> NodeHead:
+        """The part of the networks that scores the nodes of a level."""
+
+    @abstractmethod
+    def chunk(self, level: int, batch: int, length: int, candidates: int, free: int) -> int:
+        """Nodes of a level to score at once within `free` bytes, of as many candidates per document; 0 for all."""
+
+    def widths(self, k: int, allowed: NDArray[np.bool_] | None = None) -> list[int]:
+        """Beam widths to reach k labels: the configured ones, or more if leaves have too few allowed labels."""
         starts = self.levels.tree.starts[-1]
         held = np.diff(starts)
         if allowed is not None:
             held = np.add.reduceat(allowed[self.levels.tree.order].astype(np.int64), starts[:-1])
-        return max(self.beam, -(-k // int(held[held > 0].min(initial=k))))
+        least = -(-k // int(held[held > 0].min(initial=k)))
+        return [max(beam, least) for beam in self.beams]
+
+    def path(self, documents: Documents, label: int) -> list[float]:
+        """For a single document, the probability given by each level on the path to a label."""
+        labels = torch.tensor([[label]], device=self.device)
+        tokens = documents.tokens(torch.zeros(1, dtype=torch.int64, device=self.device), int(documents.lengths[0]))
+        answers = []
+        for level, part in enumerate(self.encoded(tokens)):
+            nodes = self.levels.nodes_of(level, labels)
+            answers.append(float(torch.sigmoid(self.head_of(level).candidate_logits(*part, nodes, 1))[0, 0]))
+        return answers
+
+    def steps(self, documents: Documents, label: int) -> list[tuple[float, NDArray[np.int64]]]:
+        """For a single document: the probability of each node on the path to a label, and the labels below the node."""
+        steps = []
+        for level, probability in enumerate(self.path(documents, label)):
+            nodes = self.levels.tree.node_of(level + 1)
+            steps.append((probability, np.flatnonzero(nodes == nodes[label])))
+        return steps
+
+
+class TreeNetwork(ScoredTree):
+    """A label tree and the network of each of its levels, from the top."""
+
+    def __init__(self, levels: Levels, networks: Sequence[Network], beam: int) -> None:
+        super().__init__(levels, [beam] * (len(levels) - 1))
+        self.networks = [network.eval() for network in networks]
+
+    @property
+    def device(self) -> torch.device:
+        return self.networks[0].table.device
+
+    def encoded(self, tokens: Tensor) -> Encoded:
+        return [network.encode(tokens) for network in self.networks]
+
+    def head_of(self, level: int) -> NodeHead:
+        return self.networks[level].head
+
+    def chunk(self, level: int, batch: int, length: int, candidates: int, free: int) -> int:
+        return chunk_of(self.networks[level], batch, length, candidates, free)
 
     def network_of(self, label: int) -> tuple[Network, int]:
         """The network that scores a label, and the label's row in it."""
         return self.networks[-1], int(self.levels.tree.place_of()[label])
 
-    def path(self, documents: Documents, label: int) -> list[float]:
-        """For a single document, the probability given by each level's network on the path to a label."""
-        labels = torch.tensor([[label]], device=self.device)
-        tokens = documents.tokens(torch.zeros(1, dtype=torch.int64, device=self.device), int(documents.lengths[0]))
-        answers = []
-        for level, network in enumerate(self.networks):
-            nodes = self.levels.nodes_of(level, labels)
-            answers.append(float(torch.sigmoid(network.head.candidate_logits(*network.encode(tokens), nodes, 1))[0, 0]))
-        return answers
-
 
 def level_scores(
-    network: Network, encoded: tuple[Tensor, Tensor], level: Level, above: BeamNodes | None, chunk: int
+    head: NodeHead, encoded: tuple[Tensor, Tensor], level: Level, above: BeamNodes | None, chunk: int
 ) -> BeamNodes:
     """Score all nodes of the top level, or the children of those above; ABSENT marks missing children."""
-    head = network.head
     if above is None:
         parts = [head.logits(*encoded, low, min(low + chunk, level.nodes)) for low in range(0, level.nodes, chunk)]
         logits = torch.cat(parts, dim=1)
@@ -91,16 +147,16 @@ def best_of(found: BeamNodes, count: int, favoured: Tensor | None = None) -> Bea
     return BeamNodes(found.nodes.gather(1, order), found.scores.gather(1, order))
 
 
-def chunk_of(network: Network, level: Level, batch: int, length: int, parents: int, free: int) -> int:
-    """Number of nodes to score at once; `parents` is the number per document, 0 at the top."""
+def chunk_of(network: Network, batch: int, length: int, candidates: int, free: int) -> int:
+    """Number of nodes to score at once; `candidates` is the number per document, 0 for all nodes."""
     head, size = candidate_head(network.head), network.compute.itemsize
-    if not parents:
+    if not candidates:
         return head.chunk(batch, length, size, free)
-    return head.candidate_chunk(batch, length, size, free, parents * level.most)
+    return head.candidate_chunk(batch, length, size, free, candidates)
 
 
 def best_in_trees(
-    trees: Sequence[TreeNetwork], documents: Documents, k: int, allowed: NDArray[np.bool_] | None = None
+    trees: Sequence[ScoredTree], documents: Documents, k: int, allowed: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """(n, k) labels and probabilities, best first; `allowed` (L,) masks the labels that may be returned.
 
@@ -109,7 +165,7 @@ def best_in_trees(
     found = np.full((len(documents), k), -1, dtype=np.int64)
     given = np.full((len(documents), k), -np.inf, dtype=np.float32)
     wanted = k if len(trees) == 1 else max(k, SHORTLIST)
-    ways = [_Way(tree.width(k, allowed), _masks(tree, allowed)) for tree in trees]
+    ways = [_Way(tree.widths(k, allowed), _masks(tree, allowed)) for tree in trees]
     for rows, length, encoded in _encoded(trees, documents):
         lists = [_search(tree, part, wanted, length, way) for tree, part, way in zip(trees, encoded, ways, strict=True)]
         answer = lists[0] if len(trees) == 1 else _scored_by_all(trees, encoded, lists, k, length)
@@ -121,7 +177,7 @@ def best_in_trees(
 
 
 def scores_in_trees(
-    trees: Sequence[TreeNetwork], documents: Documents, candidates: NDArray[np.int64]
+    trees: Sequence[ScoredTree], documents: Documents, candidates: NDArray[np.int64]
 ) -> NDArray[np.float32]:
     """(n, c) probabilities of given labels; negative candidates are ignored."""
     scores = np.empty(candidates.shape, dtype=np.float32)
@@ -131,71 +187,64 @@ def scores_in_trees(
     return scores
 
 
-Encoded = list[tuple[Tensor, Tensor]]
-
-
 def _encoded(
-    trees: Sequence[TreeNetwork], documents: Documents
+    trees: Sequence[ScoredTree], documents: Documents
 ) -> Iterator[tuple[NDArray[np.int64], int, list[Encoded]]]:
     """Encode documents in batches: yields their rows, the padded length, and the encodings by all levels."""
     kind = trees[0].device.type
-    for tree in trees:
-        for network in tree.networks:
-            network.eval()
     for rows, length in sorted_batches(documents.lengths, TOKENS[kind], DOCUMENTS[kind]):
         tokens = documents.tokens(torch.from_numpy(rows).to(trees[0].device), length)
-        yield rows, length, [[network.encode(tokens) for network in tree.networks] for tree in trees]
+        yield rows, length, [tree.encoded(tokens) for tree in trees]
 
 
 class _Way(NamedTuple):
-    """How a tree is searched: the beam width, and the allowed nodes (nodes,) of each level."""
+    """How a tree is searched: the beam widths, and the allowed nodes (nodes,) of each level."""
 
-    beam: int
+    beams: list[int]
     masks: list[Tensor] | None
 
 
-def _masks(tree: TreeNetwork, allowed: NDArray[np.bool_] | None) -> list[Tensor] | None:
+def _masks(tree: ScoredTree, allowed: NDArray[np.bool_] | None) -> list[Tensor] | None:
     """For each level, a mask (nodes,) of the nodes that may be followed."""
     return None if allowed is None else [tree.levels.allowed(level, allowed) for level in range(len(tree.levels))]
 
 
-def _search(tree: TreeNetwork, encoded: Encoded, k: int, length: int, way: _Way) -> BeamNodes:
+def _search(tree: ScoredTree, encoded: Encoded, k: int, length: int, way: _Way) -> BeamNodes:
     """(B, ≤ k) the best labels that the beam reaches."""
     above: BeamNodes | None = None
     free = chunk_memory(tree.device)
     last = len(tree.levels) - 1
-    for number, (level, network, part) in enumerate(zip(tree.levels.levels, tree.networks, encoded, strict=True)):
-        parents = 0 if above is None else above.nodes.shape[1]
-        chunk = chunk_of(network, level, len(part[0]), length, parents, free)
-        found = level_scores(network, part, level, above, chunk)
+    for number, (level, part) in enumerate(zip(tree.levels.levels, encoded, strict=True)):
+        candidates = 0 if above is None else above.nodes.shape[1] * level.most
+        chunk = tree.chunk(number, len(part[0]), length, candidates, free)
+        found = level_scores(tree.head_of(number), part, level, above, chunk)
         if way.masks is not None:
             barred = ~way.masks[number][found.nodes.clamp(min=0)]
             found = found._replace(scores=found.scores.masked_fill(barred, ABSENT))
         if number == last:
             labels = tree.levels.order[found.nodes.clamp(min=0)]
             return best_of(BeamNodes(labels, found.scores), min(k, labels.shape[1]))
-        above = best_of(found, min(way.beam, level.nodes, found.nodes.shape[1]))
+        above = best_of(found, min(way.beams[number], level.nodes, found.nodes.shape[1]))
         above = above._replace(nodes=above.nodes.clamp(min=0))
     raise AssertionError("a tree has at least one level")
 
 
-def _path_scores(trees: Sequence[TreeNetwork], encoded: list[Encoded], labels: Tensor, length: int) -> Tensor:
+def _path_scores(trees: Sequence[ScoredTree], encoded: list[Encoded], labels: Tensor, length: int) -> Tensor:
     """(B, c) probabilities of given labels: the product along the path, averaged over the trees."""
     free = chunk_memory(trees[0].device)
     total = torch.zeros(labels.shape, device=labels.device)
     for tree, parts in zip(trees, encoded, strict=True):
         product = torch.ones_like(total)
-        for number, (network, part) in enumerate(zip(tree.networks, parts, strict=True)):
-            head = candidate_head(network.head)
-            chunk = head.candidate_chunk(len(labels), length, network.compute.itemsize, free, max(1, labels.shape[1]))
+        for number, part in enumerate(parts):
             nodes = tree.levels.nodes_of(number, labels)
-            product *= torch.sigmoid(head.candidate_logits(*part, nodes, chunk))
+            chunk = tree.chunk(number, len(labels), length, max(1, labels.shape[1]), free)
+            product *= torch.sigmoid(tree.head_of(number).candidate_logits(*part, nodes, chunk))
         total += product
     return total / len(trees)
 
 
 def _scored_by_all(
-    trees: Sequence[TreeNetwork], encoded: list[Encoded], lists: list[BeamNodes], k: int, length: int
+    trees: Sequence[ScoredTree], encoded: list[Encoded], lists: list[BeamNodes], k: int, length: int
 ) -> BeamNodes:
     """The best k labels that any tree proposes, by the mean probability over all trees."""
     labels = torch.cat([found.nodes.masked_fill(found.scores < 0, -1) for found in lists], dim=1).sort(dim=1).values

@@ -1,4 +1,4 @@
-"""The attention rows of very many nodes, stored separately from the network that trains a few of them at a time."""
+"""The rows of very many nodes, stored separately from the network that trains a few of them at a time."""
 
 from __future__ import annotations
 
@@ -22,15 +22,19 @@ class RowTable:
     A step works on the rows that its batch needs: `take` loads them and their moments, `put` writes them back, so that
     the cost of a step depends on the batch and not on n. The table is on the device, or in host memory if the GPU is
     too small. It is float32, or bfloat16 with stochastic rounding, so that changes below its resolution are not lost.
-    One extra row, which belongs to no node, serves as padding.
+    One extra row, which belongs to no node, serves as padding. Without `moments`, only rows are loaded and stored.
     """
 
-    def __init__(self, count: int, width: int, *, place: torch.device, kind: torch.dtype, averaged: bool) -> None:
+    def __init__(
+        self, count: int, width: int, *, place: torch.device, kind: torch.dtype, averaged: bool, moments: bool = True
+    ) -> None:
         def table() -> Tensor:
             return torch.zeros(count + 1, width, dtype=kind, device=place)
 
         self.count = count
-        self.rows, self.first, self.second = table(), table(), table()
+        self.rows = table()
+        self.first, self.second = (table(), table()) if moments else (self.rows[:0], self.rows[:0])
+        self._trained: tuple[Tensor, ...] = (self.rows, self.first, self.second) if moments else (self.rows,)
         self._average = table() if averaged else None
         self._has_average = False
         self.best: Tensor | None = None  # (n + 1, d) in host memory: read only once, at the end
@@ -51,9 +55,9 @@ class RowTable:
 
     @torch.no_grad()
     def take(self, numbers: Tensor, working: Sequence[Tensor]) -> None:
-        """Copy rows and both moments of some nodes into three tensors; number n is padding."""
+        """Copy rows and both moments, or as many of the three as given, of some nodes; number n is padding."""
         used = self._used(numbers)
-        for kept, wanted in zip((self.rows, self.first, self.second), working, strict=True):
+        for kept, wanted in zip(self._trained, working, strict=False):
             if kept.device != wanted.device:
                 passing = self._buffer(wanted)[: len(used)]
                 torch.index_select(kept, 0, used, out=passing)
@@ -67,7 +71,7 @@ class RowTable:
     def put(self, numbers: Tensor, working: Sequence[Tensor], salt: Tensor) -> None:
         """Write back what `take` loaded, after the step; `salt` differs in each step."""
         used = self._used(numbers)
-        for kept, changed in zip((self.rows, self.first, self.second), working, strict=True):
+        for kept, changed in zip(self._trained, working, strict=True):
             if kept.device == changed.device:
                 kept.index_copy_(0, numbers, narrowed(changed, kept.dtype, salt))
             else:
@@ -80,7 +84,8 @@ class RowTable:
         if numbers.device == self.rows.device:
             return numbers
         here = numbers.to(self.rows.device)
-        return here[: int((here != self.count).nonzero()[-1]) + 1]
+        real = (here != self.count).nonzero()
+        return here[: int(real[-1]) + 1 if len(real) else 0]
 
     def _buffer(self, like: Tensor) -> Tensor:
         """Pinned host memory for transfers."""
@@ -129,6 +134,7 @@ class RowTable:
         else:
             self.rows = self._current()
         self.first = self.second = self.rows[:0]
+        self._trained = ()
         self._average = self.best = self._passing = None
         return self.rows[: self.count]
 
@@ -136,7 +142,7 @@ class RowTable:
 
     def state(self) -> dict[str, Tensor]:
         """Tensors to save in a checkpoint."""
-        kept = {"rows": self.rows, "first": self.first, "second": self.second}
+        kept = dict(zip(("rows", "first", "second"), self._trained, strict=False))
         if self._average is not None and self._has_average:
             kept["average"] = self._average
         if self.best is not None:

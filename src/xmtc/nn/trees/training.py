@@ -42,8 +42,8 @@ UPLOADED = 1 << 16
 
 
 @dataclass(frozen=True)
-class TreeSettings(Settings):
-    """A shallow and wide label tree, for very many labels."""
+class TreeShape(Settings):
+    """The shape of a shallow and wide label tree, and the storage of its rows."""
 
     height: int = 0
     """Levels of nodes between the root and the labels; 0 for no tree: every label is scored."""
@@ -51,16 +51,8 @@ class TreeSettings(Settings):
     """Maximum number of children of a node, a power of two; the first level has as many nodes as needed."""
     cluster_size: int = 8
     """Maximum number of labels below a node of the last level."""
-    beam_width: Annotated[int, Alias("beam")] = 160
-    """Beam width: nodes followed per level. In training, nodes above a label of the document come first."""
-    epochs: int | Literal["same"] = "same"
-    """Epochs of each level after the first; 'same' uses `training.epochs`."""
-    average_from: float | Literal["same"] = "same"
-    """Epochs before weight averaging starts on each level after the first; 'same' uses that of `training`."""
-    learning_rate: float | Literal["same"] = "same"
-    """Learning rate of each level after the first; 'same' uses that of `training`."""
     rows: Literal["float32", "bfloat16"] = "float32"
-    """Data type of the nodes' attention vectors and their optimiser moments; 'bfloat16' halves the memory."""
+    """Data type of the nodes' rows and their optimiser moments; 'bfloat16' halves the memory."""
     label_features: int = 256
     """Number of features, those with the largest weights, that represent a label in clustering; 0 keeps all."""
 
@@ -70,12 +62,29 @@ class TreeSettings(Settings):
         self.require_range("height", 0, 20)
         is_power = self.arity >= 2 and self.arity.bit_count() == 1
         self.require("arity", is_power and self.arity <= 1 << 15, "a power of two from 2 to 32,768")
-        for name in ("cluster_size", "beam_width"):
-            self.require_range(name, 1, 1 << 16)
+        self.require_range("cluster_size", 1, 1 << 16)
+        self.require_range("label_features", 0)
+
+
+@dataclass(frozen=True)
+class TreeSettings(TreeShape):
+    """A shallow and wide label tree, for very many labels."""
+
+    beam_width: Annotated[int, Alias("beam")] = 160
+    """Beam width: nodes followed per level. In training, nodes above a label of the document come first."""
+    epochs: int | Literal["same"] = "same"
+    """Epochs of each level after the first; 'same' uses `training.epochs`."""
+    average_from: float | Literal["same"] = "same"
+    """Epochs before weight averaging starts on each level after the first; 'same' uses that of `training`."""
+    learning_rate: float | Literal["same"] = "same"
+    """Learning rate of each level after the first; 'same' uses that of `training`."""
+
+    def check(self) -> None:
+        super().check()
+        self.require_range("beam_width", 1, 1 << 16)
         self.require("epochs", self.epochs == "same" or self.epochs >= 1, "an integer ≥ 1, or same")
         self.require("average_from", self.average_from == "same" or self.average_from >= 0, "a number ≥ 0, or same")
         self.require("learning_rate", self.learning_rate == "same" or self.learning_rate > 0, "a number > 0, or same")
-        self.require_range("label_features", 0)
 
     def training(self, settings: TrainingSettings, level: int) -> TrainingSettings:
         """Training settings of a level."""
@@ -86,18 +95,25 @@ class TreeSettings(Settings):
 
 
 @dataclass(frozen=True)
-class TreeSpec(MemberSpec):
-    """How a label tree and its networks are built and trained."""
+class ShapedSpec(MemberSpec):
+    """How networks with a label tree are built and trained."""
 
-    tree: TreeSettings = field(default_factory=TreeSettings)
+    tree: TreeShape = field(default_factory=TreeShape)
     members: int = 1
     """Number of trees of the model; they stay on the device while others are trained."""
+    min_df: int = 1
+    """Minimum document frequency of words used for clustering labels."""
+
+
+@dataclass(frozen=True)
+class TreeSpec(ShapedSpec):
+    """How a label tree and the networks of its levels are built and trained."""
+
+    tree: TreeSettings = field(default_factory=TreeSettings)
     width: int = 0
     """Width of the encoder's states."""
     hidden: tuple[int, ...] = ()
     """Units of the head's hidden layers."""
-    min_df: int = 1
-    """Minimum document frequency of words used for clustering labels."""
 
 
 class TreeTraining:
@@ -255,9 +271,9 @@ class TreeTraining:
                 parents = torch.from_numpy(lists[listed][rows]).to(device).long()
                 above = BeamNodes(parents, torch.from_numpy(lists[f"{listed} scores"][rows]).to(device))
             encoded = network.encode(documents.tokens(torch.from_numpy(rows).to(device), length))
-            parents_each = 0 if above is None else above.nodes.shape[1]
-            chunk = chunk_of(network, level, len(rows), length, parents_each, free)
-            yield rows, above, level_scores(network, encoded, level, above, chunk)
+            candidates = 0 if above is None else above.nodes.shape[1] * level.most
+            chunk = chunk_of(network, len(rows), length, candidates, free)
+            yield rows, above, level_scores(network.head, encoded, level, above, chunk)
 
     def _list_parents(self, number: int, network: Network) -> None:
         """Write, for each document, the nodes of this level below which the next level is trained."""
