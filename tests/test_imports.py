@@ -40,6 +40,7 @@ SHARED_BY_MODELS = {
     "base",
     "candidate_tree",
     "context",
+    "dense_source",
     "embedding_vote",
     "ensemble_members",
     "label_selection",

@@ -48,6 +48,10 @@ WORTHWHILE_TEXTS = 256
 LATEST = 32
 """Number of entries with vectors, the latest ones, in which texts are looked up."""
 
+_KEY_BYTES = 16
+"""Size of the hash of a text."""
+_TEXTS_AT_ONCE = 4096
+"""Texts hashed at a time."""
 _ENTRY = re.compile(r"[0-9a-f]{32}-[0-9.]+-(tokens|tfidf-[0-9a-f]{16}|vectors-[0-9a-f]{32})")
 """Names of cache entries; other files in the folder are never touched."""
 _UNFINISHED = re.compile(rf"\.{_ENTRY.pattern}\.[0-9a-f]{{8}}\.part")
@@ -139,12 +143,10 @@ def vectors_of(
     return whole[numbers].astype(np.float32)
 
 
-_KEY_BYTES = 16
-
-
 def _text_keys(texts: pa.ChunkedArray) -> NDArray[np.bytes_]:
     """(n,) hashes of single texts."""
-    hashes = [hashlib.blake2b(text.encode(), digest_size=_KEY_BYTES).digest() for text in texts.to_pylist()]
+    parts = (texts.slice(low, _TEXTS_AT_ONCE).to_pylist() for low in range(0, len(texts), _TEXTS_AT_ONCE))
+    hashes = [hashlib.blake2b(text.encode(), digest_size=_KEY_BYTES).digest() for part in parts for text in part]
     return np.frombuffer(b"".join(hashes), dtype=f"S{_KEY_BYTES}")
 
 
@@ -158,7 +160,10 @@ def _known_vectors(
     """(n, d) cached vectors of ascending keys, None if there are none, and the numbers of the keys without one."""
     found: NDArray[np.float16] | None = None
     missing = np.arange(len(keys))
-    entries = sorted(folder.glob(f"*-{kind}"), key=lambda path: -path.stat().st_mtime)
+    try:
+        entries = sorted(folder.glob(f"*-{kind}"), key=lambda path: -path.stat().st_mtime)
+    except OSError:  # another process has just removed one
+        entries = []
     for place in entries[:LATEST]:
         if not len(missing):
             break
