@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor
 
-from tests.support.models import QUICK, TREE, made, planted_split
+from tests.support.models import CORRELATION, QUICK, TREE, made, planted_split
 from xmtc import load
 from xmtc.artifact.workspace import Workspace
 from xmtc.core import config
@@ -36,7 +36,11 @@ DEVICE = "cuda"
 UNDROPPED = {"encoder.dropout": 0.0, "encoder.word_dropout": 0.0, "training.learning_rate": 0.03}
 """Nothing random within a step: what differs is how sums are ordered."""
 
-KINDS = {**QUICK, "attention_xml, tree": {**QUICK["attention_xml"], **TREE}}
+KINDS = {
+    **QUICK,
+    "attention_xml, correlation": {**QUICK["attention_xml"], **CORRELATION},
+    "attention_xml, tree": {**QUICK["attention_xml"], **TREE},
+}
 Split = tuple[Dataset, Dataset]
 
 

@@ -290,8 +290,8 @@ class LabelSpecificAttention(Head):
                 _add_rows(gradient_of(parameter), numbers, gradient)
             _add([gradient_of(part) for part in shared], gradients[len(sums) + len(leaves) :])
             low += logits.shape[1]
-        d_states, *of_shared = torch.autograd.grad(words[1:], [leaf, *shared], sums, allow_unused=True)
-        _add([gradient_of(part) for part in shared], of_shared)
+        d_states, *below = torch.autograd.grad(words[1:], [leaf, *shared], sums, allow_unused=True)
+        _add([gradient_of(part) for part in shared], below)
         return d_states
 
 
