@@ -16,8 +16,8 @@ from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.encoders.transformer import TransformerSettings
 from xmtc.nn.members import FlatMember, MemberSpec, NeuralMember
 from xmtc.nn.training.loop import TrainingSettings
-from xmtc.nn.trees.cascade import CascadeSettings, LevelVectors, Reading
-from xmtc.nn.trees.cascade_member import CascadeMember, CascadeSpec
+from xmtc.nn.trees.cascade import CascadeSettings, CascadeSpec, LevelVectors, Reading
+from xmtc.nn.trees.cascade_member import CascadeMember
 from xmtc.text.subwords import PieceSettings
 
 
