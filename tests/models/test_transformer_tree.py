@@ -23,7 +23,7 @@ from xmtc.data.dataset import as_dataset
 from xmtc.models.registry import model_class
 from xmtc.nn.tensor_memory import TensorMemory
 from xmtc.nn.trees import cascade_member
-from xmtc.nn.trees.cascade_plan import CascadePlan, placed
+from xmtc.nn.trees.cascade_plan import CascadePlan, _captured, placed
 
 HERE = Runtime(device="cpu", threads=1, seed=5)
 COUNT = 12
@@ -182,3 +182,12 @@ def test_rows_move_to_the_host_before_training_is_refused() -> None:
     ):
         placed(on_cpu, 1400, None)
     assert placed(on_cpu, 1500, None).total == 1280
+
+
+def test_a_captured_step_keeps_its_memory() -> None:
+    phases = {"forward": {"a": 30, "b": 5}, "update": {"c": 20}, "validation": {"validation": 40}}
+    found = _captured(phases, 7)
+    assert found == {
+        "capture": {"a": 30, "b": 5, "copies for the capture": 21},
+        "validation": {"a": 30, "b": 5, "validation": 40},
+    }

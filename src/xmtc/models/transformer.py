@@ -25,8 +25,8 @@ from xmtc.nn.heads.label_outputs import LabelOutputs
 from xmtc.nn.members import FlatMember, MemberSpec, NeuralMember
 from xmtc.nn.neighbours.sentence_encoder import SentenceEncoder
 from xmtc.nn.training.loop import TrainingSettings
-from xmtc.nn.trees.cascade import CascadeSettings, LevelVectors, Reading
-from xmtc.nn.trees.cascade_member import CascadeMember, CascadeSpec
+from xmtc.nn.trees.cascade import CascadeSettings, CascadeSpec, LevelVectors, Reading
+from xmtc.nn.trees.cascade_member import CascadeMember
 from xmtc.text.sequences import FIRST_WORD
 from xmtc.text.subwords import PieceReader, PieceSettings
 

@@ -11,11 +11,10 @@ import scipy.sparse as sp
 torch = pytest.importorskip("torch")
 from torch import Tensor
 
-from tests.nn.trees.test_networks import CPU, texts_of
 from xmtc.core.errors import ConfigError
 from xmtc.core.runtime import Runtime
 from xmtc.labels.tree import LabelTree
-from xmtc.nn.documents import UnknownLabels
+from xmtc.nn.documents import Documents, UnknownLabels
 from xmtc.nn.training.optimisers import Adam
 from xmtc.nn.training.process_group import Group
 from xmtc.nn.trees import cascade_objective
@@ -23,7 +22,10 @@ from xmtc.nn.trees.cascade import BIAS, CascadeHead, CascadeSettings, CascadeTre
 from xmtc.nn.trees.cascade_objective import CascadeObjective, LevelLabels, shortlist_sizes
 from xmtc.nn.trees.device_tree import Level, Levels
 from xmtc.nn.trees.row_table import RowTable
+from xmtc.text.sequences import FIRST_WORD
+from xmtc.text.tokens import TokenBlock
 
+CPU = torch.device("cpu")
 TREE = LabelTree(
     np.random.default_rng(3).permutation(19),
     (np.array([0, 3]), np.array([0, 2, 4, 6]), np.array([0, 3, 6, 9, 13, 15, 19])),
@@ -58,7 +60,8 @@ class Case:
     ) -> None:
         torch.manual_seed(seed)
         self.truth, self.beams, self.levels = truth_of(12, seed), beams, Levels(TREE, CPU)
-        self.documents = texts_of(12, seed, self.truth)
+        texts = TokenBlock(np.arange(13), np.full(12, FIRST_WORD, np.int32))  # not read: their vectors are given
+        self.documents = Documents(texts, self.truth, CPU)
         self.head = CascadeHead(3, slices, hidden).double()
         self.table = RowTable(
             25, self.head.inner + BIAS, place=CPU, kind=torch.float64, averaged=False, moments=not sgd

@@ -8,8 +8,8 @@ in training, the parameter `deep` of the head in prediction.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self
 
 import torch
@@ -21,7 +21,7 @@ from xmtc.core.errors import ConfigError
 from xmtc.nn.encoders.base import AttentionPooling, initialise, linear
 from xmtc.nn.encoders.transformer import PretrainedEncoder, TransformerSettings
 from xmtc.nn.heads.base import LinearHead, wide_type
-from xmtc.nn.trees.training import TreeShape
+from xmtc.nn.trees.training import ShapedSpec, TreeShape
 
 DEEP = "head.deep"
 """The parameter of a network that has the rows of all levels below the first."""
@@ -260,3 +260,28 @@ class LevelRows:
             rows = self.rows[numbers.to(self.rows.device)].to(encoded)  # (B, C, d)
             parts.append(torch.bmm(rows, encoded[..., None])[..., 0].to(wide_type(encoded)))
         return torch.cat(parts, dim=1)
+
+
+@dataclass(frozen=True)
+class CascadeSpec(ShapedSpec):
+    """How a label tree on one encoder is built and trained; `with_levels` completes it."""
+
+    tree: CascadeTreeSettings = field(default_factory=CascadeTreeSettings)
+    head_settings: CascadeSettings = field(default_factory=CascadeSettings)
+    reading: Callable[[int], Reading] | None = None
+    """What this many levels read from the encoder."""
+    vectors: Callable[[Reading], LevelVectors] | None = None
+    """Builds the encoder."""
+
+    def with_levels(self, levels: int) -> Self:
+        """With an encoder and a head for this many levels; ConfigError if settings do not fit them."""
+        assert self.reading is not None
+        reading, build, hidden = self.reading(levels), self.vectors, self.head_settings.hidden
+        assert build is not None
+        self.tree.beams(levels)
+        self.head_settings.of_levels("weights", levels, 1.0)
+        return replace(
+            self,
+            encoder=lambda width: build(reading),
+            head=lambda nodes, width: CascadeHead(nodes, reading.slices, hidden),
+        )

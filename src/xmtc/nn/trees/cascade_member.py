@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -24,11 +24,8 @@ from xmtc.nn.trees.cascade import (
     BIAS,
     DEEP,
     CascadeHead,
-    CascadeSettings,
-    CascadeTreeSettings,
+    CascadeSpec,
     LevelRows,
-    LevelVectors,
-    Reading,
 )
 from xmtc.nn.trees.cascade_decisions import decide_in_cascade
 from xmtc.nn.trees.cascade_objective import CascadeObjective, LevelLabels
@@ -38,35 +35,10 @@ from xmtc.nn.trees.member import label_tree
 from xmtc.nn.trees.memory_plan import free_memory, place_of
 from xmtc.nn.trees.networks import Encoded, NodeHead, ScoredTree, best_in_trees, scores_in_trees
 from xmtc.nn.trees.row_table import RowTable
-from xmtc.nn.trees.training import KINDS, ShapedSpec
+from xmtc.nn.trees.training import KINDS
 
 RARE_WORDS = 10_000
 """Number of training documents from which words of a single document are not used for clustering labels."""
-
-
-@dataclass(frozen=True)
-class CascadeSpec(ShapedSpec):
-    """How a label tree on one encoder is built and trained; `with_levels` completes it."""
-
-    tree: CascadeTreeSettings = field(default_factory=CascadeTreeSettings)
-    head_settings: CascadeSettings = field(default_factory=CascadeSettings)
-    reading: Callable[[int], Reading] | None = None
-    """What this many levels read from the encoder."""
-    vectors: Callable[[Reading], LevelVectors] | None = None
-    """Builds the encoder."""
-
-    def with_levels(self, levels: int) -> Self:
-        """With an encoder and a head for this many levels; ConfigError if settings do not fit them."""
-        assert self.reading is not None
-        reading, build, hidden = self.reading(levels), self.vectors, self.head_settings.hidden
-        assert build is not None
-        self.tree.beams(levels)
-        self.head_settings.of_levels("weights", levels, 1.0)
-        return replace(
-            self,
-            encoder=lambda width: build(reading),
-            head=lambda nodes, width: CascadeHead(nodes, reading.slices, hidden),
-        )
 
 
 class CascadeMember(ScoredTree, NeuralMember[CascadeSpec]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,13 +23,10 @@ from xmtc.nn.network import Network
 from xmtc.nn.prediction import DOCUMENTS, TOKENS
 from xmtc.nn.tensor_memory import TensorMemory
 from xmtc.nn.training.loop import batch_size
-from xmtc.nn.trees.cascade import CascadeHead
+from xmtc.nn.trees.cascade import CascadeHead, CascadeSpec
 from xmtc.nn.trees.cascade_objective import SLICE, shortlist_sizes
 from xmtc.nn.trees.memory_plan import SPARE, written_size
 from xmtc.nn.trees.training import KINDS
-
-if TYPE_CHECKING:
-    from xmtc.nn.trees.cascade_member import CascadeSpec
 
 TABLE = "the table of rows"
 SCORED = 40
@@ -42,6 +39,7 @@ REMEDIES = {
     "the encoder's states": "Lower training.batch_size or text.max_tokens, or set encoder.checkpointing = true",
     "the scores of a step": "Lower training.batch_size or head.tree.beam_width",
     "the update of the weights": "Use a smaller encoder, or freeze layers with encoder.freeze",
+    "copies for the capture": "Use a smaller encoder, or freeze layers with encoder.freeze",
     "validation": "Lower head.tree.beam_width or text.max_tokens",
     TABLE: "Set head.tree.rows=bfloat16 or head.tree.optimiser=sgd, or lower head.hidden",
 }
@@ -129,9 +127,21 @@ def planned(spec: CascadeSpec, data: TrainingData, sizes: list[tuple[int, int, i
         gathered = min(chunk_memory(device), at_once * max(found, default=0) * width * copied)
         scores = at_once * max([sizes[0][0], *found]) * SCORED + gathered
         phases["validation"] = {"validation": max(_of(encoding.read, at_once), scores)}
+    if device.type == "cuda" and network.encoder.captures and run.group.size == 1:
+        phases = _captured(phases, trained)
     tables = 1 + 2 * (tree.optimiser == "adam") + averaged
     table, best = tables * kept * nodes * width, kept * nodes * width * (data.validation is not None)
     return CascadePlan(parts, phases, table, best, device)
+
+
+def _captured(phases: dict[str, dict[str, int]], trained: int) -> dict[str, dict[str, int]]:
+    """The phases of a step that is captured: its memory stays allocated, and weights are copied before the capture."""
+    steps = [parts for name, parts in phases.items() if name != "validation"]
+    step = max(steps, key=lambda parts: sum(parts.values()))
+    return {
+        "capture": {**step, "copies for the capture": 3 * trained},
+        "validation": {**step, **phases.get("validation", {})},
+    }
 
 
 def placed(plan: CascadePlan, free: int, host: int | None) -> CascadePlan:
