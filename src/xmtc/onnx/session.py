@@ -67,6 +67,7 @@ def _loaded(graph: OnnxGraph, threads: int) -> tuple[Any, list[Any]]:
         raise missing_extra("ONNX models need onnx and onnxruntime", "onnx") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads would keep cores busy
     options.log_severity_level = FATAL
     try:
         held = [onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(array)) for array in graph.weights.values()]
