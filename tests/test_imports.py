@@ -22,7 +22,7 @@ TIERS = [
     {"data", "recipes"},
     {"artifact", "metrics"},
     {"text", "decisions"},
-    {"labels"},
+    {"labels", "onnx"},
     {"linear", "nn", "lexical"},
     {"models"},
     {"presets"},

@@ -26,6 +26,7 @@ CAPABILITIES = {
     "explain": "explains predictions (`xmtc explain`)",
     "score_labels": "scores given labels (`xmtc predict --candidates`)",
     "update": "learns from new documents and labels without retraining (`xmtc update`)",
+    "export": "can be exported to ONNX, to predict without PyTorch (`xmtc export`)",
 }
 
 

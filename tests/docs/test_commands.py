@@ -94,7 +94,7 @@ def test_options_in_the_table_are_those_of_the_command() -> None:
         name = usage.split()[1]
         first = getattr(CLI.commands[name], "commands", {})
         known = options(next(iter(first.values())) if first else CLI.commands[name])
-        assert set(re.findall(r"(?<=`)--[a-z-]+", row)) <= known, usage
+        assert set(re.findall(r"(?<=`)--[a-z0-9-]+", row)) <= known, usage
 
 
 def test_a_wrong_command_is_seen() -> None:

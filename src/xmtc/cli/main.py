@@ -26,6 +26,7 @@ COMMANDS = {
     "evaluate": "xmtc.cli.evaluate",
     "compare": "xmtc.cli.evaluate",
     "calibrate": "xmtc.cli.calibrate",
+    "export": "xmtc.cli.export",
     "report": "xmtc.cli.report",
     "bench": "xmtc.cli.bench",
     "serve": "xmtc.cli.serve",

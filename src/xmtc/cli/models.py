@@ -141,12 +141,14 @@ def model_folder(found: Mapping[str, Any]) -> str:
         lines.append(table(["setting", "value, if not the default"], settings))
     else:
         lines.append("All settings have their defaults.")
-    lines.append(f"Default settings: xmtc models {found['model']}")
-    if not found["history"]:
+    if found["trainable"]:
+        lines.append(f"Default settings: xmtc models {found['model']}")
+    if found["history"]:
+        lines += [_history(found["history"]), "before, after: nDCG@5 in percent. Times are UTC."]
+    elif found["trainable"]:
         folder = shlex.quote(str(found["folder"]))
         lines.append(f"No updates. To add documents or labels: xmtc update {folder} NEW")
-        return "\n\n".join(lines)
-    return "\n\n".join([*lines, _history(found["history"]), "before, after: nDCG@5 in percent. Times are UTC."])
+    return "\n\n".join(lines)
 
 
 def _preset(preset: Mapping[str, Any]) -> str:

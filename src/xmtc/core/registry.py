@@ -17,6 +17,7 @@ Item = TypeVar("Item")
 
 EXTRAS = {
     "torch": ("PyTorch", ("torch",)),
+    "onnx": ("onnx and onnxruntime", ("onnx", "onnxruntime")),
     "transformers": ("transformers and PyTorch", ("torch", "transformers", "tokenizers")),
 }
 """Extra → its name in messages, and the modules it installs."""

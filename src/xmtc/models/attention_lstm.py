@@ -31,4 +31,4 @@ class AttentionLstmModel(AttendingModel):
 
     name = "attention_lstm"
     Config = AttentionLstmModelSettings
-    capabilities = frozenset({"text", "explain", "score_labels", "update"})
+    capabilities = frozenset({"text", "explain", "score_labels", "update", "export"})

@@ -65,7 +65,7 @@ class AttentionXml(LabelAttendingModel):
 
     name = "attention_xml"
     Config = AttentionXmlSettings
-    capabilities = frozenset({"text", "explain", "score_labels", "update"})
+    capabilities = frozenset({"text", "explain", "score_labels", "update", "export"})
     ablations: ClassVar = {
         **NeuralModel.ablations,
         "all-words": {"training.skipped_words": 0.0},

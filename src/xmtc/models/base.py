@@ -42,6 +42,7 @@ from xmtc.models.sklearn_api import SklearnModel
 from xmtc.models.update import MARGIN, Change, Request, as_trained, carry_out, nothing_new
 from xmtc.models.update import complete_documents as complete_documents
 from xmtc.models.vocabulary import Vocabulary, new_vocabulary, training_labels, vocabulary_facts
+from xmtc.onnx.graph import OnnxExport
 
 Labels = label_selection.Labels
 Mask = label_selection.Mask
@@ -62,7 +63,7 @@ class Model(SklearnModel):
     """
 
     capabilities: ClassVar[frozenset[str]]
-    """A subset of "text", "features", "explain", "update", "score_labels"."""
+    """A subset of "text", "features", "explain", "update", "score_labels", "export"."""
     ablations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Ablations: name → settings that switch off a part, or restore the published form."""
 
@@ -111,6 +112,11 @@ class Model(SklearnModel):
         raise UnsupportedError(f"{self.name} has no label vectors. Use dxml or leml.")
 
     # ---- public methods
+
+    def to_onnx(self) -> OnnxExport:
+        """The trained model as an ONNX graph, with what reads texts for it."""
+        able = "Models that can are marked 'export' in: xmtc models"
+        raise UnsupportedError(f"{self.name} cannot be exported to ONNX. {able}")
 
     def made_of(self) -> list[Path]:
         """Other models and files that the settings refer to and that training reads."""

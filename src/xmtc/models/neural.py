@@ -14,6 +14,7 @@ from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.artifact.workspace import Workspace
 from xmtc.core.config import Settings
+from xmtc.core.errors import UnsupportedError
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.data.label_index import LabelIndex
@@ -36,12 +37,14 @@ from xmtc.nn.members import (
     UpdateDocuments,
 )
 from xmtc.nn.network import TABLE, Network
+from xmtc.nn.onnx_export import export_networks, values_per_label
 from xmtc.nn.prediction import best_labels
 from xmtc.nn.tensors import as_array
 from xmtc.nn.training.fine_tuning import UpdateSettings
 from xmtc.nn.training.loop import TrainingSettings
 from xmtc.nn.training.process_group import Group
 from xmtc.nn.word_table import Table, initial_table, rows_of_new_words
+from xmtc.onnx.graph import OnnxExport
 from xmtc.text.sequences import SequenceSettings, WordSequences
 from xmtc.text.weighted_bags import Numbered
 from xmtc.text.word2vec import CorpusVectorSettings
@@ -309,6 +312,20 @@ class NeuralModel(Model):
     def _candidate_scores(self, documents: Documents, candidates: Labels) -> Scores:
         """(n, c) mean probabilities of given labels."""
         return self._member_type.candidate_scores(self._members, documents, candidates)
+
+    def to_onnx(self) -> OnnxExport:
+        """One graph of all members."""
+        _ = self.labels  # raises NotFittedError
+        if "export" not in self.capabilities:
+            return super().to_onnx()
+        networks = [member.network for member in self._members if isinstance(member, FlatMember)]
+        if not networks:
+            raise UnsupportedError(
+                f"{self.name} with a label tree cannot be exported to ONNX. Train it with head.tree.height = 0."
+            )
+        with cpu_threads(self.runtime.threads), memory_errors("Use a machine with more memory."):
+            graph = export_networks(networks)
+        return OnnxExport(graph, self._reader, values_per_label(networks[0].head))
 
     # ---- saving
 

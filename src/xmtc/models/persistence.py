@@ -22,7 +22,7 @@ from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.data.label_index import LabelIndex
 from xmtc.decisions.decision_rules import Decisions
-from xmtc.models.registry import model_class
+from xmtc.models.registry import stored_class
 from xmtc.models.replay import replay_state, restored_replay
 
 DECISIONS = "decisions"
@@ -170,7 +170,7 @@ class StoredModel(ABC):
         case. Type, shape and range of every array are checked on each load.
         """
         manifest, state = store.read_folder(Path(folder), verify)
-        kind = model_class(manifest["model"])
+        kind = stored_class(manifest["model"])
         if not issubclass(kind, cls):
             raise ModelFormatError(f"{folder}: contains the model {manifest['model']}, not {cls.name}. Use xmtc.load.")
         try:

@@ -33,6 +33,14 @@ MODELS: Registry[type[Any]] = Registry(
     required=("name", "Config", "capabilities", "fit", "predict"),
 )
 
+EXPORTED: Registry[type[Any]] = Registry(
+    group="xmtc.exported_models",
+    noun="exported model",
+    builtin={"onnx": Entry("xmtc.models.onnx:OnnxModel", extra="onnx")},
+    required=("name", "Config", "capabilities", "predict"),
+)
+"""Models that are not trained: other models are exported to them."""
+
 
 def available(name: str) -> bool:
     """Whether the libraries that the model requires are installed."""
@@ -50,3 +58,8 @@ def model_class(name: str) -> type[Any]:
     if "/" in name and name not in MODELS:
         raise ConfigError(f"no model '{name}'. Pass a recipe with --config. Available: {', '.join(MODELS)}.")
     return MODELS[name]
+
+
+def stored_class(name: str) -> type[Any]:
+    """Import and return the class of the model in a folder."""
+    return EXPORTED[name] if name in EXPORTED.builtin else model_class(name)

@@ -75,7 +75,7 @@ class TransformerModel(AttendingModel, PretrainedModel):
 
     name = "transformer"
     Config = TransformerModelSettings
-    capabilities = frozenset({"text", "explain", "score_labels", "update"})
+    capabilities = frozenset({"text", "explain", "score_labels", "update", "export"})
     less_memory = "Lower training.batch_size or text.max_tokens, or set encoder.checkpointing = true."
     ablations: ClassVar = {
         "frozen-encoder": {"encoder.rate": 0.0},

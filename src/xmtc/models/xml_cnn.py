@@ -27,7 +27,7 @@ class XmlCnn(NeuralModel):
 
     name = "xml_cnn"
     Config = XmlCnnSettings
-    capabilities = frozenset({"text", "score_labels", "update"})
+    capabilities = frozenset({"text", "score_labels", "update", "export"})
     ablations: ClassVar = {
         **NeuralModel.ablations,
         "one-pool": {"encoder.pools": 1},

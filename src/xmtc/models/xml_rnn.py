@@ -26,4 +26,4 @@ class XmlRnn(NeuralModel):
 
     name = "xml_rnn"
     Config = XmlRnnSettings
-    capabilities = frozenset({"text", "score_labels", "update"})
+    capabilities = frozenset({"text", "score_labels", "update", "export"})

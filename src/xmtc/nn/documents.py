@@ -1,9 +1,8 @@
-"""Documents as tensors: the reader protocol, documents on the device, and batches of similar length."""
+"""Documents as tensors: the reader protocol, documents on the device, and random batches of similar length."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -13,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xmtc.artifact.store import State
-from xmtc.core.cancellation import check
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
 from xmtc.labels.tree import LabelTree
 from xmtc.nn.training.losses import PartialBatch
+from xmtc.text.batches import Batch
 from xmtc.text.sequences import PADDING
 from xmtc.text.weighted_bags import Bags, Numbered, taken
 
@@ -126,13 +125,6 @@ def split_validation(
         order = order[np.argsort(whole.unknown.partial[order], kind="stable")]  # complete documents first
         count = min(count, int((~whole.unknown.partial).sum()))
     return whole.take(np.sort(order[count:])), whole.take(np.sort(order[:count]))
-
-
-class Batch(NamedTuple):
-    """The rows of a batch and the length that they are padded to."""
-
-    rows: NDArray[np.int64]
-    length: int
 
 
 class Documents:
@@ -280,22 +272,3 @@ def epoch_batches(lengths: NDArray[np.int64], steps: list[int], size: int, rando
         drawn = random.permutation(len(lengths))[: size - len(waiting)]
         batches.append(Batch(np.resize(np.concatenate([waiting, drawn]), size), steps[-1]))
     return [batches[place] for place in random.permutation(len(batches))]
-
-
-def sorted_batches(lengths: NDArray[np.int64], tokens: int, most: int) -> Iterator[Batch]:
-    """All documents once, shortest first; at most `tokens` words, including padding, and `most` documents per batch."""
-    order = np.argsort(lengths, kind="stable")
-    start = 0
-    while start < len(order):
-        check()
-        ahead = lengths[order[start : start + most]]
-        fitting = np.flatnonzero(rounded_length(ahead) * np.arange(1, len(ahead) + 1) <= tokens)
-        count = int(fitting[-1]) + 1 if len(fitting) else 1
-        rows = order[start : start + count]
-        yield Batch(rows, int(rounded_length(lengths[rows[-1:]])[0]))
-        start += count
-
-
-def rounded_length(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Padded lengths: few distinct values, so that a text is padded the same way in most batches."""
-    return -(-lengths // 8) * 8

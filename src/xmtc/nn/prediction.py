@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xmtc.nn.device import chunk_memory
-from xmtc.nn.documents import Documents, sorted_batches
+from xmtc.nn.documents import Documents
 from xmtc.nn.network import Network
+from xmtc.text.batches import sorted_batches
 
 TOKENS = {"cpu": 1 << 13, "cuda": 1 << 18}
 DOCUMENTS = {"cpu": 64, "cuda": 1024}

@@ -15,7 +15,7 @@ from xmtc.core.errors import XmtcError
 from xmtc.labels.name_index import LabelSearch
 from xmtc.models.base import Model
 from xmtc.models.label_selection import allowed_labels
-from xmtc.models.registry import MODELS, model_class
+from xmtc.models.registry import MODELS, model_class, stored_class
 from xmtc.workflows.saved_metrics import read_metrics
 
 __all__ = [
@@ -44,7 +44,7 @@ def verify(folder: str | Path) -> list[tuple[str, int]]:
 def describe_folder(folder: str | Path) -> dict[str, Any]:
     """The contents of a saved model's model.json: name, settings, labels, training and updates."""
     manifest = store.read_manifest(Path(folder))
-    kind = model_class(manifest["model"])
+    kind = stored_class(manifest["model"])
     default = config.flat(config.to_mapping(kind.Config()))
     settings = config.flat(config.current_names(kind.Config, manifest["settings"]))
     size = sum(int(entry["bytes"]) for entry in manifest["files"].values())
@@ -55,6 +55,7 @@ def describe_folder(folder: str | Path) -> dict[str, Any]:
     return {
         "folder": str(folder),
         "model": manifest["model"],
+        "trainable": manifest["model"] in MODELS,
         "labels": int(manifest["labels"]),
         "label_facts": dict(manifest.get("label_facts", {})),
         "bytes": size,

@@ -423,6 +423,23 @@ class CalibrateRequest(BaseRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExportRequest(BaseRequest):
+    """A neural model to export."""
+
+    folder: ModelFolder
+    """Model folder."""
+    onnx: Annotated[Path, Option("OUT")]
+    """Export to ONNX: a model folder, or a file that ends in .onnx and has the network only."""
+    int8: Annotated[bool, Option()] = False
+    """Store 8-bit weights: a smaller and faster model with slightly different probabilities."""
+    check_file: Annotated[Path | None, Option("FILE", "--check")] = None
+    """Compare predictions on documents of FILE (default: texts of random words)."""
+    force: Annotated[bool, Option()] = False
+    """Replace OUT if it exists."""
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExplainRequest(BaseRequest):
     """A text and the label to explain."""
 

@@ -31,8 +31,6 @@ from xmtc.nn.documents import (
     Documents,
     epoch_batches,
     length_steps,
-    rounded_length,
-    sorted_batches,
     thinned,
 )
 from xmtc.nn.encoders.lstm import BiLstm, LstmSettings, PooledLstm, PooledLstmSettings
@@ -42,6 +40,7 @@ from xmtc.nn.network import Network
 from xmtc.nn.prediction import best_labels, candidate_scores
 from xmtc.nn.training.loop import Trainer
 from xmtc.nn.training.optimisers import Adam, Clipping
+from xmtc.text.batches import rounded_length, sorted_batches
 from xmtc.text.sequences import FIRST_WORD, PADDING
 from xmtc.text.tokens import TokenBlock
 

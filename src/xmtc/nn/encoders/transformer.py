@@ -166,6 +166,11 @@ class PretrainedEncoder(Encoder):
             module.gradient_checkpointing_enable({"use_reentrant": False})
 
     @property
+    def has_windows(self) -> bool:
+        """Whether there can be texts that are read in several windows."""
+        return self._longest != self.positions
+
+    @property
     def state_width(self) -> int:
         """Width of the states."""
         return int(self.pretrained.config.hidden_size)

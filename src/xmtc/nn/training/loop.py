@@ -18,7 +18,7 @@ from xmtc.core.config import Alias, Range, Settings
 from xmtc.core.errors import XmtcError
 from xmtc.core.progress import Progress
 from xmtc.core.runtime import Runtime
-from xmtc.nn.documents import Batch, Documents, epoch_batches, length_steps, lightened, thinned
+from xmtc.nn.documents import Documents, epoch_batches, length_steps, lightened, thinned
 from xmtc.nn.heads.base import gradient_of
 from xmtc.nn.network import TABLE, Network
 from xmtc.nn.tensors import read_tensor, written_later
@@ -28,6 +28,7 @@ from xmtc.nn.training.objectives import AllLabelsObjective, Objective
 from xmtc.nn.training.optimisers import Adam, Clipping, Optimiser
 from xmtc.nn.training.process_group import Group
 from xmtc.nn.training.weight_averaging import Averages, share_of
+from xmtc.text.batches import Batch
 
 REPORT_SECONDS = 0.5
 """Time between readings of the loss, each of which waits for the device."""

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xmtc.nn.device import chunk_memory
-from xmtc.nn.documents import Documents, sorted_batches
+from xmtc.nn.documents import Documents
 from xmtc.nn.heads.base import candidate_head
 from xmtc.nn.network import Network
 from xmtc.nn.prediction import DOCUMENTS, TOKENS, sortable
 from xmtc.nn.trees.device_tree import Level, Levels
+from xmtc.text.batches import sorted_batches
 
 ABSENT = -1.0
 SHORTLIST = 20

@@ -23,7 +23,7 @@ from xmtc.core.config import Alias, Settings
 from xmtc.data.dataset import Csr
 from xmtc.metrics import ndcg
 from xmtc.nn.device import chunk_memory
-from xmtc.nn.documents import Documents, sorted_batches
+from xmtc.nn.documents import Documents
 from xmtc.nn.heads.base import candidate_head
 from xmtc.nn.members import MemberRun, MemberSpec, TrainingData
 from xmtc.nn.network import Network
@@ -35,6 +35,7 @@ from xmtc.nn.trees.device_tree import Levels
 from xmtc.nn.trees.memory_plan import LevelPlan
 from xmtc.nn.trees.networks import BeamNodes, best_of, chunk_of, level_scores
 from xmtc.nn.trees.row_table import RowTable
+from xmtc.text.batches import sorted_batches
 
 KINDS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 UPLOADED = 1 << 16
