@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,11 @@ def check_exportable(network: Network) -> None:
     if isinstance(encoder, PretrainedEncoder) and encoder.has_windows:
         raise UnsupportedError("encoders that read texts in windows cannot be exported to ONNX. Lower text.max_tokens.")
     inner = [head.base] if isinstance(head, CorrelationHead) else []
-    for part, known in ((encoder, ENCODERS), *((part, HEADS) for part in (head, *inner))):
+    known_parts: list[tuple[nn.Module, Mapping[type, Any]]] = [
+        (encoder, ENCODERS),
+        *((part, HEADS) for part in (head, *inner)),
+    ]
+    for part, known in known_parts:
         if type(part) not in known:
             raise UnsupportedError(f"networks with {type(part).__name__} cannot be exported to ONNX.")
 
