@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from xmtc.data.topk import TopK
 from xmtc.metrics import precision
 from xmtc.models.base import Model
 from xmtc.models.registry import model_class
+from xmtc.nn.encoders.transformer import Backbone, TransformerSettings, TransformerStates
 from xmtc.nn.prediction import sortable
 from xmtc.nn.training import loop
 from xmtc.nn.trees import member as tree_member
@@ -168,3 +170,24 @@ def test_equal_scores_come_in_the_order_of_labels() -> None:
     labels = torch.tensor([[9, 1, 4, 0, 7, 2]], device=DEVICE)
     order = sortable(scores, labels).topk(6, dim=1).indices
     assert labels.gather(1, order).tolist() == [[7, 2, 4, 9, 1, 0]]
+
+
+def test_layers_of_encoders_agree_with_plain_operations() -> None:
+    """Compiled layers and cuDNN's attention with a bias, forward and backward, in bfloat16 against float32 on a CPU."""
+    from tests.models.test_transformer import batch, written
+
+    pytest.importorskip("transformers")
+    with tempfile.TemporaryDirectory() as folder:
+        made, _ = written(Path(folder), "mpnet", hidden_size=64, intermediate_size=128, hidden_dropout_prob=0.0)
+        backbone = Backbone.read(made)
+    _, words, mask = batch([12, 3, 7], 12, torch.from_numpy(backbone.table()))
+    found = []
+    for device, kind in (("cpu", torch.float32), (DEVICE, torch.bfloat16)):
+        encoder = TransformerStates(backbone.module(), TransformerSettings(dropout=0.0)).to(device).train()
+        states = encoder(words.to(device, kind), mask.to(device))
+        parameters = [part for part in encoder.parameters() if part.requires_grad]
+        gradients = torch.autograd.grad(states.float().square().sum(), parameters)
+        found.append([states, *gradients])
+    for exact, rough in zip(*found, strict=True):
+        cosine = torch.nn.functional.cosine_similarity(exact.flatten(), rough.cpu().float().flatten(), dim=0)
+        assert cosine > 0.98

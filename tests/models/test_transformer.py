@@ -20,7 +20,14 @@ from xmtc.core.errors import ConfigError, DataError, MissingExtraError, Unsuppor
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import as_dataset
 from xmtc.models.registry import model_class
-from xmtc.nn.encoders.transformer import Backbone, Transformer, TransformerSettings
+from xmtc.nn.encoders.transformer import (
+    Backbone,
+    PretrainedEncoder,
+    Transformer,
+    TransformerSettings,
+    TransformerStates,
+    layer_rates,
+)
 from xmtc.nn.training.optimisers import Adam
 from xmtc.text.sequences import FIRST_WORD
 from xmtc.text.subwords import PieceReader
@@ -49,8 +56,28 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "mpnet": SIZES,
     "electra": {**SIZES, "embedding_size": 8},
+    "xlm-roberta": SIZES,
+    "deberta-v2": {**SIZES, "relative_attention": True, "position_buckets": 4, "pos_att_type": ["p2c", "c2p"]},
+    "modernbert": {
+        **SIZES,
+        "bos_token_id": 2,
+        "cls_token_id": 2,
+        "eos_token_id": 3,
+        "sep_token_id": 3,
+        "global_attn_every_n_layers": 2,
+        "local_attention": 4,
+    },
 }
-PLACES = {"bert": 14, "roberta": 12, "distilbert": 14, "mpnet": 12, "electra": 14}
+PLACES = {
+    "bert": 14,
+    "roberta": 12,
+    "distilbert": 14,
+    "mpnet": 12,
+    "electra": 14,
+    "xlm-roberta": 12,
+    "deberta-v2": 14,
+    "modernbert": 14,
+}
 
 
 def written(folder: Path, kind: str, **more: Any) -> tuple[Path, Any]:
@@ -100,6 +127,53 @@ class TestStates:
                 expected = module(input_ids=text[None]).last_hidden_state[0]
                 torch.testing.assert_close(states[row, : len(text)], expected, atol=1e-5, rtol=1e-4)
                 assert inside[row].sum() == len(text)
+
+    @pytest.mark.parametrize("kind", ["bert", "mpnet", "distilbert", "modernbert"])
+    def test_after_each_layer(self, tmp_path: Path, kind: str) -> None:
+        folder, module = written(tmp_path, kind)
+        backbone = Backbone.read(folder)
+        texts, words, mask = batch([12, 3], 12, torch.from_numpy(backbone.table()))
+        encoder = PretrainedEncoder(backbone.module(), TransformerSettings()).eval()
+        with torch.no_grad():
+            layers, inside, _ = encoder.layer_states(words, mask)
+            for row, text in enumerate(texts):
+                expected = module(input_ids=text[None], output_hidden_states=True)
+                for layer, states in zip(layers[:-1], expected.hidden_states[1:-1], strict=True):
+                    torch.testing.assert_close(layer[row, inside[row]], states[0], atol=1e-5, rtol=1e-4)
+        lowest = PretrainedEncoder(backbone.module(), TransformerSettings(layers=1)).eval()
+        if kind != "modernbert":  # it normalises the states of the last layer once more
+            with torch.no_grad():
+                torch.testing.assert_close(lowest.states(words, mask)[0], layers[0])
+        assert len(list(lowest.parameters())) < len(list(encoder.parameters()))
+
+    def test_long_texts_in_windows(self, tmp_path: Path) -> None:
+        """Windows are of equal size: 26 subwords are read as 13 and 13 where 14 are possible."""
+        folder, module = written(tmp_path, "bert")
+        backbone = Backbone.read(folder)
+        texts, words, mask = batch([26, 5], 26, torch.from_numpy(backbone.table()))
+        encoder = TransformerStates(backbone.module(), TransformerSettings(dropout=0.0), 28).eval()
+        assert encoder.has_windows
+        with torch.no_grad():
+            states = encoder(words, mask)
+            halves = [module(input_ids=part[None]).last_hidden_state[0] for part in texts[0].split(13)]
+            short = module(input_ids=texts[1][None]).last_hidden_state[0]
+        torch.testing.assert_close(states[0], torch.cat(halves), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(states[1, 21:], short, atol=1e-5, rtol=1e-4)
+        assert not states[1, :21].any()
+
+    @pytest.mark.parametrize("kind", ["bert", "mpnet", "electra", "distilbert"])
+    def test_gradients_are_those_of_the_library(self, tmp_path: Path, kind: str) -> None:
+        folder, module = written(tmp_path, kind)
+        backbone = Backbone.read(folder)
+        texts, words, mask = batch([9], 9, torch.from_numpy(backbone.table()))
+        encoder = TransformerStates(backbone.module(), TransformerSettings(dropout=0.0)).eval()
+        encoder(words, mask).square().sum().backward()
+        module(input_ids=texts[0][None]).last_hidden_state.square().sum().backward()
+        expected = dict(module.named_parameters())
+        for name, part in encoder.pretrained.named_parameters():
+            if part.requires_grad:
+                wanted = expected[name].grad
+                torch.testing.assert_close(part.grad, wanted, atol=2e-3, rtol=1e-3, msg=lambda m, n=name: f"{n}: {m}")
 
     def test_do_not_depend_on_padding(self, tiny: Path) -> None:
         backbone = Backbone.read(tiny)
@@ -247,6 +321,11 @@ class TestLearning:
         for left, right in zip(*found, strict=True):
             torch.testing.assert_close(left, right)
 
+    def test_lower_layers_learn_slower(self) -> None:
+        names = ["table", "encoder.pretrained.encoder.layer.0.q", "encoder.pretrained.encoder.layer.1.q"]
+        rates = layer_rates(names, TransformerSettings(rate=0.1, layer_decay=0.5))
+        assert list(rates.values()) == pytest.approx([0.025, 0.05, 0.1])
+
     def test_rates_by_parameter(self) -> None:
         """Adam's first step moves every number by the rate, whatever its gradient."""
         parameters = {name: torch.zeros(3, 2) for name in ("whole", "part", "table")}
@@ -324,9 +403,11 @@ QUICK |= {"training.learning_rate": 0.01, "training.warmup_steps": 4}
 
 
 class TestModel:
-    def test_learns_and_needs_its_folder_no_more(self, tmp_path: Path, tiny: Path) -> None:
+    @pytest.mark.parametrize("kind", ["label_attention", "pooled"])
+    def test_learns_and_needs_its_folder_no_more(self, tmp_path: Path, tiny: Path, kind: str) -> None:
         folder = Path(shutil.copytree(tiny, tmp_path / "encoder"))
-        model = model_class("transformer")(**QUICK, **{"encoder.path": str(folder), "encoder.freeze": 1})
+        settings = {**QUICK, "encoder.path": str(folder), "encoder.freeze": 1, "head.kind": kind}
+        model = model_class("transformer")(**settings)
         here = Runtime(threads=1, seed=2, device="cpu")
         model.fit(TEXTS, LABELS, runtime=here)
         asked = ["lemon and pepper", "copper and iron", "salt"]
@@ -355,10 +436,13 @@ class TestModel:
             ({}, r"'path' of encoder must be the folder"),
             ({"encoder.path": str(tiny), "text.max_tokens": 1000}, r"'max_tokens' of text must be ≤ 896.* Got 1,000"),
             ({"encoder.path": str(tiny), "text.max_tokens": 14, "encoder.freeze": 9}, "the encoder has 2 layers"),
+            ({"encoder.path": str(tiny), "text.max_tokens": 14, "encoder.layers": 3}, "'layers' of encoder is 3, but"),
         ):
             with pytest.raises(ConfigError, match=message) as said:
                 model_class("transformer")(**settings).fit(TEXTS, LABELS)
             assert "\n" not in str(said.value)
+        with pytest.raises(ConfigError, match=r"'correlation.blocks' of transformer must be 0 with a label tree"):
+            model_class("transformer")(**{"correlation.blocks": 1, "head.tree.height": 1})
 
 
 @pytest.mark.long

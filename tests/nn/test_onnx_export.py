@@ -18,7 +18,9 @@ from xmtc.nn.encoders.lstm import (
 )
 from xmtc.nn.encoders.sphere import EmbeddingSettings, SphereEncoder
 from xmtc.nn.heads.base import Head, LinearHead
+from xmtc.nn.heads.correlation import CorrelationHead, CorrelationSettings
 from xmtc.nn.heads.label_attention import LabelAttention
+from xmtc.nn.heads.label_outputs import LabelOutputs
 from xmtc.nn.network import Network
 from xmtc.nn.onnx_export import Probabilities, logits, padded_behind
 
@@ -49,6 +51,18 @@ def network(encoder: Encoder, head: Head) -> Network:
 def test_label_attention_gives_the_logits_of_the_head(hidden: tuple[int, ...]) -> None:
     torch.manual_seed(1)
     made = network(ENCODERS["bilstm"](), LabelAttention(LABELS, 10, hidden))
+    expected = made.head.logits(*made.encode(TOKENS), 0, LABELS)
+    with torch.no_grad():
+        torch.testing.assert_close(logits(made, TOKENS), expected)
+
+
+@pytest.mark.parametrize("blocks", [0, 2])
+def test_label_outputs_and_correlation_blocks(blocks: int) -> None:
+    torch.manual_seed(4)
+    head: Head = LabelOutputs(LABELS, 10)
+    if blocks:
+        head = CorrelationHead(head, CorrelationSettings(blocks=blocks, bottleneck=5))
+    made = network(ENCODERS["bilstm"](), head)
     expected = made.head.logits(*made.encode(TOKENS), 0, LABELS)
     with torch.no_grad():
         torch.testing.assert_close(logits(made, TOKENS), expected)

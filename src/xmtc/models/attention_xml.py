@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from xmtc.core.config import Choices, Settings
-from xmtc.core.errors import ConfigError
 from xmtc.core.runtime import Runtime
 from xmtc.models.attention_explain import LabelAttendingModel
 from xmtc.models.neural import NeuralModel, NeuralSettings
@@ -48,11 +47,7 @@ class AttentionXmlSettings(NeuralSettings):
 
     def check(self) -> None:
         super().check()
-        if self.head.tree.height and self.correlation.blocks:
-            raise ConfigError(
-                "'correlation.blocks' of attention_xml must be 0 with a label tree, which never scores all labels. "
-                f"Got {self.correlation.blocks} with head.tree.height = {self.head.tree.height}."
-            )
+        self.correlation.check_tree(self.of, self.head.tree.height)
 
 
 class AttentionXml(LabelAttendingModel):

@@ -64,6 +64,10 @@ class TransformerModelSettings(UpdatableSettings, NetworkSettings):
 
     of = "transformer"
 
+    def check(self) -> None:
+        super().check()
+        self.correlation.check_tree(self.of, self.head.tree.height)
+
 
 class TransformerModel(AttendingModel, PretrainedModel):
     """Pretrained Hugging Face encoder, fine-tuned, with attention and output vectors of each label.

@@ -189,7 +189,7 @@ def _label_attention(head: LabelAttention, states: Tensor, mask: Tensor) -> Tens
 def _label_outputs(head: LabelOutputs, states: Tensor, mask: Tensor) -> Tensor:
     scores = (states @ head.attention.t()).masked_fill(~mask[..., None], -torch.inf)  # (B, T, L)
     mixed = (torch.softmax(scores, dim=1) * (states @ head.outputs.t())).sum(1)
-    mean = states.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)  # states are zero at padding
+    mean = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
     return mixed + F.linear(mean, head.pooled, head.bias)
 
 

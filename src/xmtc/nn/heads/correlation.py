@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from xmtc.core.config import Settings
+from xmtc.core.errors import ConfigError
 from xmtc.nn.heads.base import Head, gradient_of
 from xmtc.nn.training.losses import PartialBatch, candidate_error, dense_error
 
@@ -35,6 +36,14 @@ class CorrelationSettings(Settings):
     def check(self) -> None:
         self.require_range("blocks", 0, 100)
         self.require_range("bottleneck", 1, 1 << 20)
+
+    def check_tree(self, model: str, height: int) -> None:
+        """Raise ConfigError if there are blocks and a label tree of this height."""
+        if self.blocks and height:
+            raise ConfigError(
+                f"'correlation.blocks' of {model} must be 0 with a label tree, which never scores all labels. "
+                f"Got {self.blocks} with head.tree.height = {height}."
+            )
 
 
 class CorrelationBlock(nn.Module):
