@@ -174,9 +174,9 @@ def test_equal_scores_come_in_the_order_of_labels() -> None:
 
 def test_layers_of_encoders_agree_with_plain_operations() -> None:
     """Compiled layers and cuDNN's attention with a bias, forward and backward, in bfloat16 against float32 on a CPU."""
-    from tests.models.test_transformer import batch, written
-
     pytest.importorskip("transformers")
+    from tests.support.encoder_kinds import batch, written
+
     with tempfile.TemporaryDirectory() as folder:
         made, _ = written(Path(folder), "mpnet", hidden_size=64, intermediate_size=128, hidden_dropout_prob=0.0)
         backbone = Backbone.read(made)

@@ -24,7 +24,7 @@ DEVIATION = 0.02
 """Standard deviation of initial weights."""
 
 
-class _Forward(NamedTuple):
+class _Scored(NamedTuple):
     """Intermediate results that the backward pass of a chunk needs."""
 
     weights: Tensor  # (B, T, C) exp of the scores, not normalised; 0 at padding
@@ -168,7 +168,7 @@ class LabelOutputs(Head):
         own = [part[numbers].to(kind) for part in (self.attention, self.outputs, self.pooled)]
         return _Rows(own[0], own[1], own[2], self.bias[numbers])
 
-    def _forward(self, states: Tensor, mask: Tensor, mean: Tensor, rows: _Rows) -> _Forward:
+    def _forward(self, states: Tensor, mask: Tensor, mean: Tensor, rows: _Rows) -> _Scored:
         kind = wide_type(states)
         if rows.attention.dim() == 2:
             scores, values = states @ rows.attention.t(), states @ rows.outputs.t()  # (B, T, C)
@@ -180,11 +180,11 @@ class LabelOutputs(Head):
         weights = exponentials(scores, mask).mul_(mask[..., None])
         share = weights.sum(1, dtype=kind).clamp_(min=torch.finfo(kind).tiny).reciprocal_()
         mixed = (weights * values).sum(1, dtype=kind) * share
-        return _Forward(weights, values, share, mixed, mixed + pooled.to(kind) + rows.bias)
+        return _Scored(weights, values, share, mixed, mixed + pooled.to(kind) + rows.bias)
 
     def _backward(
         self,
-        done: _Forward,
+        done: _Scored,
         error: Tensor,  # (B, C) of the logits
         states: Tensor,
         mean: Tensor,
