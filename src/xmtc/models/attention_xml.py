@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from xmtc.core.config import Choices, Settings
 from xmtc.core.runtime import Runtime
@@ -12,6 +12,7 @@ from xmtc.models.neural import NeuralModel, NeuralSettings
 from xmtc.nn.encoders.lstm import LstmSettings
 from xmtc.nn.heads.base import Head
 from xmtc.nn.heads.label_attention import LabelAttention
+from xmtc.nn.heads.label_outputs import LabelOutputs
 from xmtc.nn.members import FlatMember, MemberSpec, NeuralMember
 from xmtc.nn.trees.member import TreeMember
 from xmtc.nn.trees.training import TreeSettings, TreeSpec
@@ -24,6 +25,8 @@ class AttentionSettings(Settings):
 
     hidden: Annotated[tuple[int, ...], Choices((256,), (512,), (512, 256))] = (256,)
     """Units of the perceptron's hidden layers."""
+    outputs: Literal["shared", "label"] = "shared"
+    """Output behind the attention: a perceptron shared by all labels ('shared'), or an output vector for each label."""
     tree: TreeSettings = field(default_factory=TreeSettings)
     """The label tree; without one, every label is scored."""
 
@@ -32,6 +35,8 @@ class AttentionSettings(Settings):
     def check(self) -> None:
         sizes = self.hidden or (0,)
         self.require("hidden", min(sizes) >= 1 and max(sizes) <= 1 << 16, "a list of integers from 1 to 65,536")
+        if self.tree.height:
+            self.require("outputs", self.outputs == "shared", "'shared' with a label tree")
 
 
 @dataclass(frozen=True)
@@ -66,11 +71,14 @@ class AttentionXml(LabelAttendingModel):
         "all-words": {"training.skipped_words": 0.0},
         "no-correlation": {"correlation.blocks": 0},
         "one-block": {"correlation.blocks": 1},
+        "label-outputs": {"head.outputs": "label"},
     }
 
     _reader: WordSequences
 
     def _head(self, labels: int, width: int) -> Head:
+        if self.config.head.outputs == "label":
+            return LabelOutputs(labels, width)
         return LabelAttention(labels, width, self.config.head.hidden)
 
     @property
