@@ -125,7 +125,7 @@ def parent_of(level: int, child: int) -> int:
 
 
 def plain_loss(case: Case, rows: Tensor, encoded: Tensor, known: Any = lambda document, level, node: True) -> Tensor:
-    """Mean cross-entropy of every level, one node at a time."""
+    """Cross-entropy of every level summed over nodes, one at a time; the mean of the documents."""
     head, total = case.head, torch.zeros((), dtype=torch.float64)
     vectors, lists = head.level_vectors(encoded), shortlists(case)
     cross_entropy = torch.nn.functional.binary_cross_entropy_with_logits
@@ -134,17 +134,15 @@ def plain_loss(case: Case, rows: Tensor, encoded: Tensor, known: Any = lambda do
         for level in range(3):
             held = set(TREE.node_of(level + 1)[labels].tolist())
             nodes = range(3)
-            count = 3
             if level:
                 nodes = [child for parent in lists[row][level - 1] for child in children_of(level, parent)]
-                count = min(case.beams[level - 1], TREE.nodes(level)) * (2 if level == 1 else 4)
             for node in nodes:
                 if not known(document, level, node):
                     continue
                 row_of = head.rows[node] if level == 0 else rows[(0, 0, 6)[level] + node]
                 logit = vectors[level][row] @ row_of + (head.bias[node] if level == 0 else 0.0)
                 target = torch.tensor(float(node in held), dtype=torch.float64)
-                total = total + WEIGHTS[level] * cross_entropy(logit, target) / (count * BATCH)
+                total = total + WEIGHTS[level] * cross_entropy(logit, target) / BATCH
     return total
 
 
@@ -167,10 +165,8 @@ def test_loss_and_gradients_are_those_of_plain_loops(
 
     before = case.table.rows.clone()
     case.objective.put()
-    counts = torch.ones(26, 1, dtype=torch.float64)
-    counts[:6], counts[6:] = 2 * min(beams[0], 3), 4 * min(beams[1], 6)
-    change = (before - case.table.rows)[:25] / 0.1  # SGD: of the sum over the nodes
-    torch.testing.assert_close(change, (expected[1] * counts)[:25])
+    change = (before - case.table.rows)[:25] / 0.1  # SGD
+    torch.testing.assert_close(change, expected[1][:25])
 
 
 def test_rows_follow_adam_and_others_stay() -> None:

@@ -76,8 +76,9 @@ def shortlist_sizes(
 class CascadeObjective(Objective):
     """Trains all levels of a tree; the rows below the first level have an optimiser of their own.
 
-    A step stores the errors of the logits and the document vectors, from which `put` computes the gradient and the
-    update of a slice of rows at a time.
+    Losses are summed over nodes: with their mean, gradients of a wide level would be smaller than Adam's ε. A step
+    stores the errors of the logits and the document vectors, from which `put` computes the gradient and the update of a
+    slice of rows at a time.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class CascadeObjective(Objective):
 
     def _learn_first(self, rows: Tensor, vectors: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
         documents = self.truths[0].documents
-        scale = self.weights[0] / (len(vectors) * self.head.labels)
+        scale = self.weights[0] / len(vectors)
         positives, partial = documents.positives(rows), documents.partial(rows)
         return self.head.learn_by(CrossEntropy(), vectors, positives, chunk, scale, vectors.shape[1], partial)
 
@@ -218,16 +219,11 @@ class CascadeObjective(Objective):
             rejected = level.slots(shortlist.parents, partial.rejected)
             known *= PartialBatch(partial.partial, rejected).known(places, 0, logits.shape[1], logits.dtype)
         loss, error = candidate_error(logits, targets, known)
-        scale = self.weights[number] / (len(rows) * self._candidates(number))
+        scale = self.weights[number] / len(rows)
         errors = self._errors[: len(rows), low:high].copy_(error.mul_(scale))
         self._vectors[number - 1, : len(rows)] = vectors
         scores = torch.where(shortlist.inside, torch.sigmoid(logits) * shortlist.reached, ABSENT)
         return loss * scale, errors @ working, scores
-
-    def _candidates(self, number: int) -> int:
-        """Nodes that a document is trained on in a level, if its shortlist is as long as the beam is wide."""
-        level = self.levels.levels[number]
-        return min(self.beams[number - 1], level.parents) * level.most
 
     # ---- the update of rows
 
@@ -248,8 +244,8 @@ class CascadeObjective(Objective):
                 table.take(self._numbers[low:high], parts)
                 if self.sgd is None:
                     _adam(parts, gradient, optimiser.rate, optimiser.count)
-                else:  # of the sum over labels
-                    parts[0].sub_(gradient.mul_(self.sgd * self._candidates(number)) * optimiser.rate)
+                else:
+                    parts[0].sub_(gradient.mul_(self.sgd) * optimiser.rate)
                 table.put(self._numbers[low:high], parts, optimiser.count.int() * slices + passed)
                 passed += 1
 
