@@ -171,15 +171,20 @@ def test_a_kernel_runs_if_no_cache_folder_is_writable(tmp_path: Path, monkeypatc
     assert total(np.array([1.0, 2.5])) == 3.5
 
 
-def test_ctrl_c_in_a_kernel_is_an_interrupt() -> None:
-    """Compiled code returns its result with the exception set, which Python reports as a SystemError."""
+@pytest.mark.parametrize("depth", [1, 2])
+def test_ctrl_c_in_a_kernel_is_an_interrupt(depth: int) -> None:
+    """Compiled code returns its result with the exception set, which Python reports as a SystemError, or as two."""
 
     @kernel(cache=False)
     def idle(rounds: int) -> int:
         return rounds
 
     def run(rounds: int) -> int:
-        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+        cause: BaseException = KeyboardInterrupt()
+        for _ in range(depth):
+            error = SystemError("returned a result with an exception set")
+            error.__cause__, cause = cause, error
+        raise cause
 
     idle.compiled.run = run  # type: ignore[attr-defined]
     with pytest.raises(KeyboardInterrupt):

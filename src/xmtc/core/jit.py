@@ -68,7 +68,7 @@ def kernel(*, outputs: tuple[str, ...] = (), cache: bool = True, **options: Any)
             try:
                 return (compiled.run or compiled.dispatcher())(*given)
             except SystemError as error:  # numba returns a result although Ctrl-C was pressed
-                if isinstance(error.__cause__, KeyboardInterrupt):
+                if is_interrupt(error):
                     raise KeyboardInterrupt from None
                 raise
 
@@ -76,6 +76,13 @@ def kernel(*, outputs: tuple[str, ...] = (), cache: bool = True, **options: Any)
         return cast("Function", call)
 
     return decorate
+
+
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether an error was caused by Ctrl-C, directly or through other errors."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
 
 
 def frozen(argument: Any) -> Any:
