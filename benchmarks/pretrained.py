@@ -111,19 +111,10 @@ def report(model: Any, documents: dict[str, Dataset], out: Path) -> None:
 
 def embed(model: Any, documents: dict[str, Dataset], out: Path) -> None:
     """Unit mean states as 8-bit numbers, in files of at most 15 MB."""
-    from xmtc.nn.heads.label_outputs import mean_state
-    from xmtc.nn.prediction import _encoded
-
-    network = model._members[0].network
     for part in PARTS:
-        batch = model._documents(documents[part])
-        vectors = np.zeros((len(documents[part]), network.encoder.width), dtype=np.int8)
-        for rows, encoded, _ in _encoded([network], batch):
-            states, _ = encoded[0]
-            mask = states.abs().sum(2) > 0
-            mean = mean_state(states, mask).float()
-            mean = mean / mean.abs().amax(1, keepdim=True).clamp(min=1e-9)
-            vectors[rows] = (127 * mean).round().cpu().numpy().astype(np.int8)
+        mean = model.embed(documents[part].text().to_pylist())
+        mean /= np.maximum(np.abs(mean).max(1, keepdims=True), 1e-9)
+        vectors = np.round(127 * mean).astype(np.int8)
         step = max(1, (15 << 20) // vectors.shape[1])
         for number, low in enumerate(range(0, len(vectors), step)):
             np.savez_compressed(out / f"embeddings-{part}-{number}.npz", vectors=vectors[low : low + step])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -375,6 +376,15 @@ class TestModel:
         assert {item.text for item in reasons.evidence} == {"Lemon", "&", "pepper"}
         assert sum(item.weight for item in reasons.evidence) == pytest.approx(1.0)
         assert all("Lemon & pepper"[item.start : item.end] == item.text for item in reasons.evidence)
+
+    def test_folders_without_a_kind_of_head_are_pooled(self, tiny: Path) -> None:
+        settings = {**QUICK, "encoder.path": str(tiny), "training.epochs": 1}
+        model = model_class("transformer")(**settings, **{"head.kind": "pooled"}).fit(TEXTS, LABELS)
+        older = copy.copy(model)
+        older.config = model_class("transformer")(**settings).config
+        older._restore(SavedState(model._state()))
+        assert older.config.head.kind == "pooled"
+        assert (older.predict(["lemon"], 3).scores == model.predict(["lemon"], 3).scores).all()
 
     def test_mistakes_get_one_line(self, tiny: Path) -> None:
         for settings, message in (

@@ -36,16 +36,21 @@ class LabelAttendingModel(NeuralModel):
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         """Attention weights of the label, averaged over the members, and the path in the most confident tree."""
         documents, tokens, _ = self._document(text)
-        shares = []
-        for member in self._members:
-            network, row = member.network_of(label)
-            states, mask = network.encode(tokens)
-            shares.append(network.head.weights(states, mask, row))
-        evidence = attended(self._reader.spans(text), torch.stack(shares).mean(0)[0].tolist())
+        evidence = attended(self._reader.spans(text), label_shares(self._members, tokens, label))
         ways = [member.steps(documents, label) for member in self._members]
         likeliest = max(ways, key=lambda steps: math.prod(probability for probability, _ in steps))
         path = tuple(self._path_step(level, *step) for level, step in enumerate(likeliest, start=1))
         return Explanation("tokens", text, self.labels.name(label), score, evidence, path=path, shares=True)
+
+
+def label_shares(members: Sequence[Any], tokens: Tensor, label: int) -> list[float]:
+    """Attention weights of a label for the words of one document (1, T), averaged over the members."""
+    shares = []
+    for member in members:
+        network, row = member.network_of(label)
+        shares.append(network.head.weights(*network.encode(tokens), row))
+    mean: list[float] = torch.stack(shares).mean(0)[0].tolist()
+    return mean
 
 
 @torch.no_grad()

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
+from xmtc.core.config import changed
 from xmtc.core.explanation import Explanation, TokenEvidence
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import text_column
-from xmtc.models.attention_explain import AttendingModel
+from xmtc.models.attention_explain import AttendingModel, label_shares
 from xmtc.models.neural import CORRELATION_ABLATIONS, NetworkSettings, UpdatableSettings
 from xmtc.models.pretrained import PretrainedModel, attended_words
 from xmtc.nn.encoders.base import Encoder
@@ -29,6 +30,9 @@ from xmtc.nn.trees.cascade import CascadeSettings, CascadeSpec, LevelVectors, Re
 from xmtc.nn.trees.cascade_member import CascadeMember
 from xmtc.text.sequences import FIRST_WORD
 from xmtc.text.subwords import PieceReader, PieceSettings
+
+POOLED_LAYER = "0.encoder.layer.weight"
+"""Array that only models with a pooled document vector have."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,12 @@ class TransformerModel(AttendingModel, PretrainedModel):
     def _head(self, labels: int, width: int) -> Head:
         return (LabelOutputs if self._has_label_attention else LinearHead)(labels, width)
 
+    def _restore(self, state: SavedState) -> None:
+        """Folders written before `head.kind` existed have the layer behind attention pooling."""
+        if self._has_label_attention and state.has(POOLED_LAYER):
+            self.config = changed(self.config, {"head.kind": "pooled"})
+        super()._restore(state)
+
     def _reading(self, levels: int) -> Reading:
         """What this many levels of a label tree read from the encoder."""
         assert self._backbone is not None
@@ -152,11 +162,7 @@ class TransformerModel(AttendingModel, PretrainedModel):
             steps = self._members[0].steps(documents, label)
             path = tuple(self._path_step(level, *step) for level, step in enumerate(steps, start=1))
             return replace(super()._explain(text, label, score), path=path)
-        shares = []
-        for member in self._members:
-            network, row = member.network_of(label)
-            shares.append(network.head.weights(*network.encode(tokens), row))
-        evidence = self._attended(text, torch.stack(shares).mean(0)[0].tolist())
+        evidence = self._attended(text, label_shares(self._members, tokens, label))
         return Explanation("tokens", text, self.labels.name(label), score, evidence, shares=True)
 
     def sentence_encoder(self, max_tokens: int) -> SentenceEncoder:

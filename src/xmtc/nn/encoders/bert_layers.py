@@ -118,7 +118,7 @@ class BertLayers:
         kernels = kernels_for(words.device)
         dropout = self._dropout if training else 0.0
         states = self._embedded(words, dropout, kernels)
-        attended = kernels.mask(inside, self._distance_bias(words), states.dtype, self._heads)
+        attended = kernels.mask(inside, self._distance_bias(words), states.dtype)
         for layer in self._layers:
             if self._checkpointing and training:
                 again = checkpoint(self._layer, layer, states, attended, dropout, kernels, use_reentrant=False)

@@ -52,7 +52,7 @@ class Kernels(ABC):
     """How layers are computed on a kind of device."""
 
     @abstractmethod
-    def mask(self, inside: Tensor, bias: Tensor | None, kind: torch.dtype, heads: int) -> Any:
+    def mask(self, inside: Tensor, bias: Tensor | None, kind: torch.dtype) -> Any:
         """What `attention` needs, the same for all layers: real positions (B, S), bias (H, 2 S − 1) by distance."""
 
     @abstractmethod
@@ -60,14 +60,14 @@ class Kernels(ABC):
         """(B, H, S, d / H) values mixed by the attention of each position to the real ones."""
 
     def perceptron(self, *given: Any) -> Tensor:
-        """The function of this name."""
+        """The rest of a layer, as in the function `perceptron`."""
         return perceptron(*given)
 
 
 class PlainKernels(Kernels):
     """The library's operations, one by one."""
 
-    def mask(self, inside: Tensor, bias: Tensor | None, kind: torch.dtype, heads: int) -> Tensor:
+    def mask(self, inside: Tensor, bias: Tensor | None, kind: torch.dtype) -> Tensor:
         padding = (~inside).to(kind)[:, None, None] * FAR_BELOW  # (B, 1, 1, S)
         if bias is None:
             return padding.expand(-1, 1, inside.shape[1], -1)

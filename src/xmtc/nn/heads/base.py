@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from xmtc.nn.training.losses import CrossEntropy, LabelLoss, PartialBatch, ScoredLabels, candidate_error
+from xmtc.nn.training.losses import (
+    CrossEntropy,
+    LabelLoss,
+    PartialBatch,
+    ScoredLabels,
+    candidate_error,
+    dense_error,
+)
+
+ErrorOf = Callable[[Tensor, int], Tensor]
+"""Maps the logits (B, C) of the labels from a number on to their errors."""
 
 ALIGNED = 16
 """Chunk sizes are multiples of this, for matrix units."""
@@ -223,6 +234,30 @@ class LinearHead(Head):
         gradient_of(self.rows)[low:high, : vectors.shape[1]] += narrow.t() @ vectors
         gradient_of(self.bias)[low:high] += error.sum(0)
         d_vectors.addmm_(narrow, self.rows[low:high, : d_vectors.shape[1]].to(vectors.dtype))
+
+
+def learnt_in_chunks(
+    propagate: Callable[[ErrorOf], Tensor],
+    states: Tensor,
+    positives: Tensor,
+    scale: float,
+    partial: PartialBatch | None,
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropy times `scale`, and its gradient in the states, which `propagate` computes from errors of chunks."""
+    loss = states.new_zeros((), dtype=wide_type(states))
+
+    def error(logits: Tensor, low: int) -> Tensor:
+        part, error = dense_error(logits, positives, low, partial)
+        loss.add_(part)
+        return error.mul_(scale)
+
+    d_states = propagate(error)
+    return loss * scale, d_states
+
+
+def given_errors(error: Tensor) -> ErrorOf:
+    """The errors (B, L) of all labels, a chunk at a time."""
+    return lambda logits, low: error[:, low : low + logits.shape[1]]
 
 
 def even_chunk(labels: int, most: int) -> int:

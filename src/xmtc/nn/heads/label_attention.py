@@ -8,14 +8,23 @@ gradient of a chunk is computed from its logits and propagated at once, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from xmtc.nn.heads.base import ALIGNED, CandidateHead, even_chunk, gradient_of, wide_type
-from xmtc.nn.training.losses import PartialBatch, candidate_error, dense_error
+from xmtc.nn.heads.base import (
+    ALIGNED,
+    CandidateHead,
+    ErrorOf,
+    even_chunk,
+    given_errors,
+    gradient_of,
+    learnt_in_chunks,
+    wide_type,
+)
+from xmtc.nn.training.losses import PartialBatch, candidate_error
 
 ONES = 8
 """Extra columns of the values: two of ones, whose mixture is the softmax denominator; the others align rows."""
@@ -113,26 +122,18 @@ class LabelAttention(CandidateHead):
         `positives` (B, m) are each document's labels, −1 as padding; `chunk` is the number of labels per chunk. Unknown
         labels of `partial` documents have no loss.
         """
-        loss = states.new_zeros((), dtype=wide_type(states))
         scale = 1.0 / (len(states) * self.labels)
-
-        def error(logits: Tensor, low: int) -> Tensor:
-            part, error = dense_error(logits, positives, low, partial)
-            loss.add_(part)
-            return error.mul_(scale)
-
-        d_states = self._propagate_chunks(states, mask, error, chunk)
-        return loss * scale, d_states
+        return learnt_in_chunks(
+            lambda error: self._propagate_chunks(states, mask, error, chunk), states, positives, scale, partial
+        )
 
     @torch.no_grad()
     def propagate(self, states: Tensor, mask: Tensor, error: Tensor, chunk: int) -> Tensor:
         """Gradient in the states of given errors (B, L) of the logits; parameter gradients are accumulated."""
-        return self._propagate_chunks(states, mask, lambda logits, low: error[:, low : low + logits.shape[1]], chunk)
+        return self._propagate_chunks(states, mask, given_errors(error), chunk)
 
-    def _propagate_chunks(
-        self, states: Tensor, mask: Tensor, error_of: Callable[[Tensor, int], Tensor], chunk: int
-    ) -> Tensor:
-        """Gradient in the states; `error_of` maps the logits (B, C) of the labels from a number on to their errors."""
+    def _propagate_chunks(self, states: Tensor, mask: Tensor, error_of: ErrorOf, chunk: int) -> Tensor:
+        """Gradient in the states of the errors of each chunk."""
         states, mask, has_token = with_a_token(states, mask)
         values = self._values(states, mask)
         d_states, d_values = torch.zeros_like(states), torch.zeros_like(values)

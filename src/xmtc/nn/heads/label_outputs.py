@@ -8,15 +8,23 @@ at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from xmtc.nn.heads.base import ALIGNED, Head, even_chunk, gradient_of, wide_type
+from xmtc.nn.heads.base import (
+    ALIGNED,
+    ErrorOf,
+    Head,
+    even_chunk,
+    given_errors,
+    gradient_of,
+    learnt_in_chunks,
+    wide_type,
+)
 from xmtc.nn.heads.label_attention import exponentials
-from xmtc.nn.training.losses import PartialBatch, candidate_error, dense_error
+from xmtc.nn.training.losses import PartialBatch, candidate_error
 
 HELD = 4
 """Numbers per token and label that a chunk needs at most: weights, values, and temporary products."""
@@ -105,25 +113,21 @@ class LabelOutputs(Head):
         Parameter gradients are accumulated. `positives` (B, m) are each document's labels, −1 as padding. Unknown
         labels of `partial` documents have no loss.
         """
-        loss, scale = states.new_zeros((), dtype=wide_type(states)), 1.0 / len(states)
-
-        def error(logits: Tensor, low: int) -> Tensor:
-            part, error = dense_error(logits, positives, low, partial)
-            loss.add_(part)
-            return error.mul_(scale)
-
-        d_states = self._propagate_chunks(states, mask, error, chunk)
-        return loss * scale, d_states
+        return learnt_in_chunks(
+            lambda error: self._propagate_chunks(states, mask, error, chunk),
+            states,
+            positives,
+            1.0 / len(states),
+            partial,
+        )
 
     @torch.no_grad()
     def propagate(self, states: Tensor, mask: Tensor, error: Tensor, chunk: int) -> Tensor:
         """Gradient in the states of given errors (B, L) of the logits; parameter gradients are accumulated."""
-        return self._propagate_chunks(states, mask, lambda logits, low: error[:, low : low + logits.shape[1]], chunk)
+        return self._propagate_chunks(states, mask, given_errors(error), chunk)
 
-    def _propagate_chunks(
-        self, states: Tensor, mask: Tensor, error_of: Callable[[Tensor, int], Tensor], chunk: int
-    ) -> Tensor:
-        """Gradient in the states; `error_of` maps the logits (B, C) of the labels from a number on to their errors."""
+    def _propagate_chunks(self, states: Tensor, mask: Tensor, error_of: ErrorOf, chunk: int) -> Tensor:
+        """Gradient in the states of the errors of each chunk."""
         mean = mean_state(states, mask)
         d_states, d_mean = torch.zeros_like(states), torch.zeros_like(mean)
         for low in range(0, self.labels, chunk):

@@ -10,7 +10,7 @@ only documents × words × chunk values are in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -19,9 +19,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from xmtc.core.config import Settings
-from xmtc.nn.heads.base import Head, even_chunk, gradient_of, wide_type
+from xmtc.nn.heads.base import (
+    ErrorOf,
+    Head,
+    even_chunk,
+    given_errors,
+    gradient_of,
+    learnt_in_chunks,
+    wide_type,
+)
 from xmtc.nn.heads.label_attention import with_a_token
-from xmtc.nn.training.losses import PartialBatch, candidate_error, dense_error
+from xmtc.nn.training.losses import PartialBatch, candidate_error
 
 PER_WORD, PER_UNIT = 9, 8
 """Numbers in memory per document and label: for each word, and for each unit of the perceptron."""
@@ -228,22 +236,14 @@ class LabelSpecificAttention(Head):
         self, states: Tensor, mask: Tensor, positives: Tensor, chunk: int, partial: PartialBatch | None = None
     ) -> tuple[Tensor, Tensor]:
         """Mean loss over documents and labels, and its gradient in the states; parameter gradients are accumulated."""
-        loss = states.new_zeros((), dtype=wide_type(states))
         scale = 1.0 / (len(states) * self.labels)
-
-        def error(logits: Tensor, low: int) -> Tensor:
-            part, error = dense_error(logits, positives, low, partial)
-            loss.add_(part)
-            return error.mul_(scale)
-
-        d_states = self._propagate(states, mask, self._slices(chunk), error)
-        return loss * scale, d_states
+        return learnt_in_chunks(
+            lambda error: self._propagate(states, mask, self._slices(chunk), error), states, positives, scale, partial
+        )
 
     def propagate(self, states: Tensor, mask: Tensor, error: Tensor, chunk: int) -> Tensor:
         """Gradient in the states of given errors (B, L) of the logits; parameter gradients are accumulated."""
-        return self._propagate(
-            states, mask, self._slices(chunk), lambda logits, low: error[:, low : low + logits.shape[1]]
-        )
+        return self._propagate(states, mask, self._slices(chunk), given_errors(error))
 
     def learn_candidates(
         self, states: Tensor, mask: Tensor, candidates: Tensor, targets: Tensor, chunk: int
@@ -265,9 +265,7 @@ class LabelSpecificAttention(Head):
     def _slices(self, chunk: int) -> list[slice]:
         return [slice(low, min(low + chunk, self.labels)) for low in range(0, self.labels, chunk)]
 
-    def _propagate(
-        self, states: Tensor, mask: Tensor, chunks: Iterable[Choice], error_of: Callable[[Tensor, int], Tensor]
-    ) -> Tensor:
+    def _propagate(self, states: Tensor, mask: Tensor, chunks: Iterable[Choice], error_of: ErrorOf) -> Tensor:
         """Gradient in the states; `error_of` maps the logits (B, C) of a chunk, and its first place, to errors."""
         shared = [part for name, part in self.named_parameters() if name not in self.of_labels and part.requires_grad]
         of_labels = [part for name, part in self.named_parameters() if name in self.of_labels]  # rows, then vectors
